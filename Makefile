@@ -1,0 +1,76 @@
+# Everything a new user needs: `make run` and `make test`. Both make their own .venv first.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+DATA ?= default.etcd
+ARGS ?=
+SEED ?= 1
+SEEDS ?= 1
+HOURS ?= 1
+FUZZ_S ?= 60
+
+.PHONY: run test check bench sim swarm native fuzz proto lock clean
+
+# With a Rust toolchain the install builds the native transport; without, grpcio serves.
+CRATE := setup.py $(wildcard kvstore/native/Cargo.* kvstore/native/src/*.rs)
+
+$(VENV)/.runtime: requirements.lock pyproject.toml $(CRATE)
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed and none was found"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	@$(BIN)/python -c 'from kvstore.transport import native as n; n.is_available() or print("native transport not built (no working cargo): grpcio will serve")'
+	touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	touch $@
+
+run: $(VENV)/.runtime  ## one member on 127.0.0.1:2379; extra flags: make run ARGS="--log-level debug"
+	exec $(BIN)/kvstore --data-dir $(DATA) $(ARGS)
+
+test: $(VENV)/.dev check  ## all checks and tests
+	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+check: $(VENV)/.dev  ## formatting, lint, types, import rules, generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m proto.generate --check
+
+proto: $(VENV)/.dev  ## generate kvstore/wire/gen from proto/
+	$(BIN)/python -m proto.generate
+
+bench: $(VENV)/.dev  ## side by side with real etcd; results go to bench/results
+	$(BIN)/python -m bench $(ARGS)
+
+sim: $(VENV)/.dev  ## simulated worlds from one seed on: make sim SEED=7 SEEDS=100
+	$(BIN)/python -m tests.sim --seed $(SEED) --seeds $(SEEDS) $(ARGS)
+
+swarm: $(VENV)/.dev  ## simulated worlds on all processors; failing seeds go to swarm-failures.txt: make swarm HOURS=8
+	$(BIN)/python -m tests.sim.swarm --hours $(HOURS) $(ARGS)
+
+native:  ## the native transport's own checks and tests (needs cargo with clippy and rustfmt)
+	cd kvstore/native && cargo fmt --check
+	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo clippy --locked --release --all-targets -- -D warnings
+	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo test --locked --release --no-default-features
+
+fuzz:  ## any bytes at the native transport's framing: make fuzz FUZZ_S=600 (needs cargo-fuzz, a nightly toolchain)
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
+	@rustup toolchain list 2>/dev/null | grep -q nightly || { echo "a nightly toolchain is missing: rustup toolchain install nightly"; exit 1; }
+	cd kvstore/native && for target in deframe watch connection; do \
+	  mkdir -p fuzz/corpus/$$target && \
+	  PYO3_PYTHON=$(abspath $(BIN)/python) cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/connection -- \
+	    -max_total_time=$(FUZZ_S) -max_len=4096 || exit 1; done
+
+surface: $(VENV)/.dev  ## docs/surface.md, from the results of the last `make test`
+	$(BIN)/python -m tests.surface
+
+lock:  ## renew the lock files from pyproject.toml (needs uv)
+	uv pip compile --universal --quiet --generate-hashes --python-version 3.11 pyproject.toml -o requirements.lock
+	uv pip compile --universal --quiet --generate-hashes --python-version 3.11 --extra dev pyproject.toml -o requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

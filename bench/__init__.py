@@ -1,0 +1,1 @@
+"""Benchmarks: this server beside real etcd, in one run, on one disk, with equal durability."""

@@ -1,0 +1,94 @@
+"""h2load: the generator of unary calls that is faster than the servers it measures.
+
+It sends one and the same body, C connections with M requests in flight each, for so many seconds.
+It knows nothing of gRPC: a refused call is a fine answer to it. So a workload proves what it did by
+other means (the revision moved; the answers were as large as they must be).
+
+    run(url, body, connections=100, in_flight=10, seconds=5, scratch=dir) → H2Result
+"""
+
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bench.figures import percentile
+
+INSTALL: Final = "apt-get install nghttp2-client"
+_HEADERS: Final = ("-H", "content-type: application/grpc", "-H", "te: trailers")
+_FINISHED: Final = re.compile(r"^finished in ([\d.]+)(ms|s), ([\d.]+) req/s", re.MULTILINE)
+_REQUESTS: Final = re.compile(
+    r"^requests: \d+ total, \d+ started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored",
+    re.MULTILINE,
+)
+_DATA: Final = re.compile(r"\((\d+)\) data$", re.MULTILINE)
+
+
+class H2Result(NamedTuple):
+    """What one h2load did."""
+
+    requests: int
+    rate: float  # a second
+    data_bytes: int  # of all answers: gRPC's 5-byte heads and messages
+    p50_ms: float
+    p99_ms: float
+
+
+class Summary(NamedTuple):
+    """What h2load prints at its end."""
+
+    requests: int
+    rate: float
+    data_bytes: int
+
+
+def missing() -> str | None:
+    """Return why h2load cannot be used and what to do, None if it can."""
+    if shutil.which("h2load"):
+        return None
+    return f"h2load is not installed; get it with: {INSTALL}"
+
+
+def grpc_frame(message: bytes) -> bytes:
+    """Return a message as gRPC puts it in a body."""
+    return struct.pack(">BI", 0, len(message)) + message
+
+
+def run(
+    url: str, message: bytes, *, connections: int, in_flight: int, seconds: int, scratch: Path
+) -> H2Result:
+    """Send message for so long; RuntimeError if h2load fails or any request does."""
+    body, log = scratch / "body.bin", scratch / "requests.log"
+    body.write_bytes(grpc_frame(message))
+    log.unlink(missing_ok=True)  # h2load appends
+    command = ["h2load", f"-D{seconds}", f"-c{connections}", f"-m{in_flight}", f"-d{body}"]
+    done = subprocess.run(
+        [*command, *_HEADERS, f"--log-file={log}", url],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds + 60,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"h2load ended with {done.returncode}: {done.stdout}{done.stderr}")
+    found = parse_summary(done.stdout)
+    times_ms = parse_log(log.read_text())
+    return H2Result(*found, percentile(times_ms, 0.5), percentile(times_ms, 0.99))
+
+
+def parse_summary(output: str) -> Summary:
+    """Return what h2load's output says; RuntimeError if a request failed or it says nothing."""
+    finished, requests, data = (pattern.search(output) for pattern in (_FINISHED, _REQUESTS, _DATA))
+    if finished is None or requests is None or data is None:
+        raise RuntimeError(f"no summary in h2load's output: {output[-2000:]}")
+    done, succeeded, failed, errored = map(int, requests.groups())
+    if failed or errored or succeeded != done or not done:
+        raise RuntimeError(f"h2load: {requests[0]}")
+    return Summary(done, float(finished[3]), int(data[1]))
+
+
+def parse_log(text: str) -> list[float]:
+    """Return the milliseconds of each request in a log of (start µs, status, duration µs)."""
+    return [int(line.rpartition("\t")[2]) / 1000 for line in text.splitlines()]

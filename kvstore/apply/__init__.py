@@ -1,0 +1,1 @@
+"""Committed entries become results and events."""

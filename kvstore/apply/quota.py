@@ -1,0 +1,57 @@
+"""What a request may add to the database, in etcd's estimate, against the configured quota."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kvstore.wire.gen import rpc_pb2 as pb
+
+QUOTA_DEFAULT_BYTES: Final = 2 << 30
+KEY_OVERHEAD_BYTES: Final = 256
+LEASE_COST_BYTES: Final = 64
+NO_LIMIT_BYTES: Final = 1 << 62
+
+
+def put_cost_bytes(request: pb.PutRequest) -> int:
+    """Return the estimated growth of one put."""
+    return KEY_OVERHEAD_BYTES + len(request.key) + len(request.value)
+
+
+def txn_cost_bytes(request: pb.TxnRequest) -> int:
+    """Return the estimated growth of a transaction: its costlier branch, nested ones included."""
+    return max(_ops_cost(request.success), _ops_cost(request.failure))
+
+
+def _ops_cost(ops: Iterable[pb.RequestOp]) -> int:
+    total = 0
+    for op in ops:
+        match op.WhichOneof("request"):
+            case "request_put":
+                total += put_cost_bytes(op.request_put)
+            case "request_txn":
+                total += txn_cost_bytes(op.request_txn)
+            case _:
+                pass
+    return total
+
+
+def txn_cost_bound(size_bytes: int) -> int:
+    """Return what a transaction of this encoded size can cost at the most, without looking into it.
+
+    A put inside takes 6 bytes of it at least, and costs KEY_OVERHEAD_BYTES and what it holds.
+    """
+    return size_bytes + size_bytes // 6 * KEY_OVERHEAD_BYTES
+
+
+class Quota:
+    """The size limit of the database; quota_bytes 0 means etcd's default, below 0 means none."""
+
+    def __init__(self, quota_bytes: int) -> None:
+        self.limit_bytes = QUOTA_DEFAULT_BYTES if quota_bytes == 0 else quota_bytes
+        self.was_exceeded = False  # by a write, since the start
+
+    def room_bytes(self, size_bytes: int) -> int:
+        """Return the cost from which on a write does not fit beside size_bytes in use.
+
+        Pages that deletes and compactions set free are room again, as the database reuses them.
+        """
+        return NO_LIMIT_BYTES if self.limit_bytes < 0 else max(self.limit_bytes - size_bytes, 1)

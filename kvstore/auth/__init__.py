@@ -1,0 +1,1 @@
+"""Users, roles, permissions and tokens: who may do what."""

@@ -1,0 +1,128 @@
+"""The `kvstore` command: flags in, exit code out.
+
+Code 0: ended as asked. 1: the settings, the data directory or an address cannot be used. 2: a flag
+is unknown or cannot be read. What is wrong goes to stderr: a flag's fault as text with the usage,
+as Go programs do; everything else as a line of the log.
+
+`--version` and `--help` load nothing of the server.
+"""
+
+import faulthandler
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+from kvstore.config.flags import FLAGS, Effect, Flag, Kind
+from kvstore.config.parse import configure
+from kvstore.config.sources import HELP, UsageError, read_command_line
+from kvstore.errors import ConfigError, KvstoreError
+from kvstore.server.logs import open_log
+from kvstore.types import SERVER_VERSION
+
+SUBCOMMANDS: Final = ("gateway", "grpc-proxy")
+USAGE: Final = """\
+Usage:
+
+  kvstore [flags]
+    Start a member.
+
+  kvstore --version
+    Show the version.
+
+  kvstore gateway start [flags]
+    Relay TCP connections to the members of a cluster.
+
+  kvstore grpc-proxy start [flags]
+    Stand between clients and a cluster: shared watches, cached reads.
+
+  kvstore -h | --help
+    Show all flags.
+
+  kvstore --config-file FILE
+    Take all settings from a YAML file; other flags and ETCD_* variables are then ignored.
+    Durations in the file are whole nanoseconds, or texts such as 10m.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with arguments (default: the process's own); return the exit code."""
+    given_arguments = sys.argv[1:] if arguments is None else arguments
+    if given_arguments and given_arguments[0] in SUBCOMMANDS:
+        from kvstore.proxy.commands import main as run_subcommand
+
+        return run_subcommand(given_arguments)
+    try:
+        given = read_command_line(given_arguments)
+        if given.values.get(HELP):
+            print_text(sys.stdout, help_text())
+            return 0
+        if given.values.get("version"):
+            print_text(sys.stdout, version_text())
+            return 0
+        config = configure(given, os.environ)
+    except UsageError as error:
+        print_text(sys.stderr, f"{error}\n{USAGE}")
+        return 2
+    except ConfigError as error:
+        open_log(("default",), "info", "json").warning("failed to verify flags", error=str(error))
+        return 1
+    from kvstore.server.run import run
+
+    # LMDB ends the process by itself where it finds its own pages in disorder: say where it was.
+    faulthandler.enable(2, all_threads=False)
+    try:
+        return int(run(config))
+    except KvstoreError as error:
+        log = open_log(("default",), "info", "json")
+        log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
+        return 1
+
+
+def version_text() -> str:
+    """Return the version as etcd's tooling reads it, then what really runs."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        package_version = version("kvstack")
+    except PackageNotFoundError:
+        package_version = "not installed as a package"
+    return (
+        f"etcd Version: {SERVER_VERSION}\n"
+        f"Kvstack Version: {package_version}\n"
+        f"Python Version: {platform.python_implementation()} {platform.python_version()}\n"
+        f"OS/Arch: {platform.system().lower()}/{platform.machine()}\n"
+    )
+
+
+def help_text() -> str:
+    """Return the usage and every flag, by group."""
+    lines = [USAGE]
+    groups = dict.fromkeys(flag.group for flag in FLAGS)
+    for group in groups:
+        lines.append(f"{group}:")
+        lines.extend(_flag_help(flag) for flag in FLAGS if flag.group == group)
+        lines.append("")
+    lines.append("Every flag is also a variable: --data-dir is ETCD_DATA_DIR.")
+    return "\n".join(lines) + "\n"
+
+
+def print_text(stream: TextIO, text: str) -> None:
+    """Write text to a standard stream; that nobody reads it changes nothing."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        # Give the interpreter something it can flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _flag_help(flag: Flag) -> str:
+    default = "" if flag.kind is Kind.BOOL and flag.default == "false" else f" '{flag.default}'"
+    note = "" if flag.effect is Effect.LIVE else " [no effect]"
+    return f"  --{flag.name}{default}\n    {flag.help}{note}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Where settings come from: the command line, ETCD_* variables, or one YAML file.
+
+    --f=v  --f v  -f=v  -f v  --bool  --bool=false        ETCD_DATA_DIR=/x        data-dir: /x
+
+A variable for a flag that is given as well is an error. With a config file, flags and variables
+are ignored. Each reader returns only what was given, by flag name; defaults and checks across
+flags come later.
+"""
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kvstore.config.flags import BY_NAME, BYGONE, FLAGS, Flag, Kind
+from kvstore.config.values import Value, parse_value
+from kvstore.errors import ConfigError
+
+FILE_BYTES_MAX: Final = 1 << 20
+HELP: Final = "help"
+_SHOWN_MAX: Final = 200  # characters of a value in a message
+_SCALARS: Final = (str, int, float)  # a bool is an int, too
+
+
+class UsageError(ConfigError):
+    """A flag is unknown or its value cannot be read; the process ends with code 2."""
+
+
+@dataclass(slots=True)
+class Given:
+    """What one source gave."""
+
+    values: dict[str, Value] = field(default_factory=dict)  # by flag name
+    warnings: list[str] = field(default_factory=list)
+
+
+def read_command_line(arguments: Sequence[str]) -> Given:
+    """Read the arguments after the program's name; UsageError for what is no flag of etcd's.
+
+    `-h` and `--help` give the value True under HELP and end the reading.
+    """
+    given = Given()
+    position = 0
+    while position < len(arguments):
+        argument = arguments[position]
+        position += 1
+        name, equals, text = _split(argument)
+        if name == "":
+            stray = arguments[position:] if argument == "--" else [argument]
+            if stray:
+                raise ConfigError(f'"{stray[0]}" is not a valid flag')
+            break
+        if name in {"h", "help"}:
+            given.values[HELP] = True
+            break
+        if name in BYGONE:
+            given.warnings.append(f"flag is no longer supported and ignored: --{name}")
+            continue
+        flag = BY_NAME.get(name)
+        if flag is None:
+            raise UsageError(f"flag provided but not defined: -{name}")
+        if not equals:
+            if flag.kind is Kind.BOOL:
+                text = "true"
+            elif position < len(arguments):
+                text = arguments[position]
+                position += 1
+            else:
+                raise UsageError(f"flag needs an argument: -{name}")
+        given.values[name] = _value(flag, text, f"flag -{name}", UsageError)
+    return given
+
+
+def read_environment(environment: Mapping[str, str], on_command_line: Mapping[str, Value]) -> Given:
+    """Read the ETCD_* variables; one that a given flag shadows is a ConfigError."""
+    given = Given()
+    names = {flag.environment_name: flag for flag in FLAGS if flag.name != "version"}
+    for variable, text in sorted(environment.items()):
+        flag = names.get(variable)
+        if flag is None and not variable.startswith("ETCD_"):
+            continue
+        if flag is None:
+            given.warnings.append(f"unrecognized environment variable: {variable}")
+        elif flag.name in on_command_line:
+            raise ConfigError(
+                f"environment variable {variable} conflicts with the flag --{flag.name}, "
+                "which is given as well: unset the one or leave out the other"
+            )
+        elif text:
+            given.values[flag.name] = _value(flag, text, variable, ConfigError)
+    return given
+
+
+def read_file(path: str) -> Given:
+    """Read a YAML config file; keys etcd does not know are warned about, as it ignores them."""
+    import yaml  # only here: --version and most starts do without it
+
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise ConfigError(f"config file {path} is larger than {FILE_BYTES_MAX} bytes")
+        tree = yaml.safe_load(content)
+    except OSError as error:
+        raise ConfigError(f"config file {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"config file {path} is not YAML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"config file {path}: its values are nested too deep") from None
+    except ValueError as error:  # a date or a number that looks like one and is none
+        raise ConfigError(f"config file {path} is not YAML: {error}") from None
+    given = Given()
+    if tree is not None:
+        if not isinstance(tree, dict):
+            raise ConfigError(f"config file {path} must be a mapping of settings")
+        _take_mapping(given, path, tree, _FILE_KEYS, "")
+    return given
+
+
+def _split(argument: str) -> tuple[str, str, str]:
+    """Split an argument into name, "=" and text; the name is empty if it is no flag."""
+    if len(argument) < 2 or not argument.startswith("-"):
+        return "", "", ""
+    body = argument[2:] if argument.startswith("--") else argument[1:]
+    if argument == "--":
+        return "", "", ""
+    name, equals, text = body.partition("=")
+    if not name or name.startswith("-"):
+        raise UsageError(f"bad flag syntax: {argument}")
+    return name, equals, text
+
+
+def _value(flag: Flag, text: str, place: str, error_type: type[ConfigError]) -> Value:
+    try:
+        return parse_value(flag, text)
+    except ValueError as error:
+        reason = str(error)
+        if len(text) > _SHOWN_MAX:
+            text, reason = f"{text[:_SHOWN_MAX]}...", f"{reason[:_SHOWN_MAX]}..."
+        raise error_type(f'invalid value "{text}" for {place}: {reason}') from None
+
+
+# In the file, some settings stand in mappings of their own and under other names.
+_TRANSPORT_KEYS: Final = {
+    "cert-file": "cert-file",
+    "key-file": "key-file",
+    "client-cert-file": "client-cert-file",
+    "client-key-file": "client-key-file",
+    "client-cert-auth": "client-cert-auth",
+    "trusted-ca-file": "trusted-ca-file",
+    "auto-tls": "auto-tls",
+}
+_CLIENT_TRANSPORT: Final = _TRANSPORT_KEYS | {"allowed-hostname": "client-cert-allowed-hostname"}
+_PEER_TRANSPORT: Final = {
+    **{key: f"peer-{name}" for key, name in _TRANSPORT_KEYS.items()},
+    "allowed-cn": "peer-cert-allowed-cn",
+    "allowed-hostname": "peer-cert-allowed-hostname",
+    "skip-client-san-verification": "peer-skip-client-san-verification",
+}
+_SOCKET: Final = {"reuse-port": "socket-reuse-port", "reuse-address": "socket-reuse-address"}
+_DISCOVERY: Final = {
+    "token": "discovery-token",
+    "client": {
+        "endpoints": "discovery-endpoints",
+        "dial-timeout": "discovery-dial-timeout",
+        "request-timeout": "discovery-request-timeout",
+        "keepalive-time": "discovery-keepalive-time",
+        "keepalive-timeout": "discovery-keepalive-timeout",
+        "secure": {
+            "cert": "discovery-cert",
+            "key": "discovery-key",
+            "cacert": "discovery-cacert",
+            "insecure-transport": "discovery-insecure-transport",
+            "insecure-skip-tls-verify": "discovery-insecure-skip-tls-verify",
+        },
+        "auth": {"username": "discovery-user", "password": "discovery-password"},
+    },
+}
+_ELSEWHERE: Final = frozenset(
+    {"config-file", "version", "discovery-fallback", "raft-read-timeout", "raft-write-timeout"}
+    | {"client-crl-file", "peer-crl-file"}
+    | set(_CLIENT_TRANSPORT.values())
+    | set(_PEER_TRANSPORT.values())
+    | set(_SOCKET.values())
+    | {flag.name for flag in FLAGS if flag.name.startswith("discovery-")}
+) - {"discovery-srv", "discovery-srv-name"}
+_FILE_KEYS: Final[Mapping[str, object]] = {
+    **{flag.name: flag.name for flag in FLAGS if flag.name not in _ELSEWHERE},
+    "client-transport-security": _CLIENT_TRANSPORT,
+    "peer-transport-security": _PEER_TRANSPORT,
+    "socket-options": _SOCKET,
+    "discovery-config": _DISCOVERY,
+}  # key → flag name, or the keys of a mapping
+
+
+def _take_mapping(
+    given: Given, path: str, tree: Mapping[object, object], keys: Mapping[str, object], within: str
+) -> None:
+    for key, setting in tree.items():
+        place = f"{within}{key}"
+        meaning = keys.get(key) if isinstance(key, str) else None
+        if setting is None:
+            continue
+        if meaning is None:
+            given.warnings.append(f"unrecognized key in config file {path}: {place}")
+        elif isinstance(meaning, str):
+            flag = BY_NAME[meaning]
+            given.values[flag.name] = _file_value(flag, setting, f"{place} in {path}")
+        elif isinstance(meaning, dict) and isinstance(setting, dict):
+            _take_mapping(given, path, setting, meaning, f"{place}.")
+        else:
+            raise ConfigError(f"config file {path}: {place} must be a mapping")
+
+
+def _file_value(flag: Flag, setting: object, place: str) -> Value:
+    """Read a setting of the file; a duration is whole nanoseconds (or, kindlier, a Go text)."""
+    if flag.kind is Kind.BOOL:
+        if not isinstance(setting, bool):
+            raise ConfigError(f"invalid value {_show(setting)} for {place}: must be true or false")
+        return setting
+    if flag.kind in {Kind.INT, Kind.UINT, Kind.UINT32}:
+        if not isinstance(setting, int) or isinstance(setting, bool):
+            raise ConfigError(f"invalid value {_show(setting)} for {place}: must be a whole number")
+        return _value(flag, str(setting), place, ConfigError)
+    if flag.kind is Kind.DURATION and isinstance(setting, int) and not isinstance(setting, bool):
+        return _value(flag, f"{setting}ns", place, ConfigError)
+    is_list = isinstance(setting, list) and all(isinstance(each, _SCALARS) for each in setting)
+    if flag.kind in {Kind.SET, Kind.LIST} and isinstance(setting, list) and is_list:
+        items = tuple(str(item) for item in setting)
+        return tuple(sorted(set(items))) if flag.kind is Kind.SET else items
+    if not isinstance(setting, _SCALARS):
+        raise ConfigError(f"invalid value {_show(setting)} for {place}: must be a text")
+    text = str(setting).lower() if isinstance(setting, bool) else str(setting)
+    return _value(flag, text, place, ConfigError)
+
+
+def _show(setting: object) -> str:
+    """Return a value for a message: short, for aliases can make one that is endless in full."""
+    shown = reprlib.Repr()
+    shown.maxlevel = 2
+    return shown.repr(setting)

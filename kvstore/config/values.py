@@ -1,0 +1,204 @@
+"""Texts into values: one parser a kind, with Go's syntax for numbers, booleans and durations.
+
+    parse_duration("1m30s") == 90_000_000_000      parse_bool("T") is True
+
+A text that cannot be meant raises ValueError with the reason alone; who calls knows the flag.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from kvstore.config.flags import ALPHA_GATES, BETA_GATES, FEATURE_GATES, Flag, Kind
+
+Value: TypeAlias = bool | int | str | tuple[str, ...] | dict[str, bool]
+
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_OCTAL: Final = re.compile(r"[+-]?0[0-7]+")
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNIT_NS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # the micro sign
+    "μs": 1_000,  # the Greek letter
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_INT_LIMIT: Final = 1 << 63
+_NOT_A_DURATION: Final = "not a duration such as 100ms, 5s or 1m30s"
+
+
+def parse_value(flag: Flag, text: str) -> Value:
+    """Read text as the value of flag; ValueError tells why it cannot be."""
+    if flag.kind is Kind.CHOICE:
+        return _choice(flag, text)
+    if flag.kind is Kind.URLS and text == flag.default == "*":
+        return ("*",)
+    value = _PARSERS[flag.kind](text)
+    if flag.choices and isinstance(value, tuple):
+        for item in value:
+            _choice(flag, item)
+    return value
+
+
+def default_value(flag: Flag) -> Value:
+    """Return the value of a flag that is not given."""
+    if flag.default == "" and flag.kind in {Kind.SET, Kind.LIST, Kind.URLS}:
+        return ()
+    return parse_value(flag, flag.default)
+
+
+def parse_bool(text: str) -> bool:
+    """Read a boolean in any of Go's spellings."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError("not a boolean such as true or false")
+
+
+def parse_int(text: str) -> int:
+    """Read a signed 64-bit number, decimal or with one of the prefixes 0x, 0o, 0b, 0."""
+    number = _number(text)
+    if not -_INT_LIMIT <= number < _INT_LIMIT:
+        raise ValueError(f"out of range, limits {-_INT_LIMIT} and {_INT_LIMIT - 1}")
+    return number
+
+
+def parse_uint(text: str) -> int:
+    """Read an unsigned 64-bit number."""
+    return _unsigned(text, 2**64 - 1)
+
+
+def parse_duration(text: str) -> int:
+    """Read a duration, in nanoseconds."""
+    rest = text.lstrip("+-") if text[:1] in {"+", "-"} and text[1:2] not in {"+", "-"} else text
+    if rest == "0":
+        return 0
+    total_ns, position = 0, 0
+    while position < len(rest):
+        part = _PART.match(rest, position)
+        if part is None:
+            raise ValueError(_NOT_A_DURATION)
+        whole, _, fraction = part[1].partition(".")
+        unit_ns = _UNIT_NS[part[2]]
+        total_ns += int(whole or "0") * unit_ns
+        total_ns += int(fraction or "0") * unit_ns // 10 ** len(fraction)
+        position = part.end()
+    if not rest:
+        raise ValueError(_NOT_A_DURATION)
+    if total_ns >= _INT_LIMIT:
+        raise ValueError("out of range, limit about 292 years")
+    return -total_ns if text.startswith("-") else total_ns
+
+
+def parse_urls(text: str) -> tuple[str, ...]:
+    """Read URLs, sorted and each once; the empty text gives none."""
+    if text == "":
+        return ()
+    return tuple(sorted({check_url(url.strip()) for url in text.split(",")}))
+
+
+def check_url(url: str) -> str:
+    """Return url if it is http, https, unix or unixs, with host:port and nothing after it."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, _, rest = url.partition(":")
+        if scheme not in {"unix", "unixs"}:
+            raise ValueError(f"URL scheme must be http, https, unix, or unixs: {url}")
+    if scheme in {"unix", "unixs"}:
+        return url
+    if scheme not in {"http", "https"}:
+        raise ValueError(f"URL scheme must be http, https, unix, or unixs: {url}")
+    authority, slash, _ = rest.partition("/")
+    split_host_port(authority, url)
+    if slash:
+        raise ValueError(f"URL must not contain a path: {url}")
+    return url
+
+
+def split_host_port(authority: str, url: str) -> tuple[str, int]:
+    """Split host:port, [v6]:port; ValueError names url if it is not of that form."""
+    host, colon, port = authority.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or (":" in host and not bracketed):
+        raise ValueError(f'URL address does not have the form "host:port": {url}')
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"the port must be a number from 0 to 65535: {url}")
+    return (host[1:-1] if bracketed else host), int(port)
+
+
+def parse_feature_gates(text: str) -> dict[str, bool]:
+    """Read Name=true,Name=false; AllAlpha and AllBeta switch what is not named itself."""
+    named: dict[str, bool] = {}
+    groups: dict[str, bool] = {}
+    for item in filter(None, text.split(",")):
+        name, equals, setting = (part.strip() for part in item.partition("="))
+        if not equals:
+            raise ValueError(f"missing bool value for {name}")
+        try:
+            enabled = parse_bool(setting)
+        except ValueError as error:
+            raise ValueError(f"invalid value of {name}={setting}: {error}") from None
+        if name in FEATURE_GATES:
+            named[name] = enabled
+        elif name in _GATE_GROUPS:
+            groups[name] = enabled
+        else:
+            raise ValueError(f"unrecognized feature gate: {name}")
+    switched = {gate: on for group, on in groups.items() for gate in _GATE_GROUPS[group]}
+    return FEATURE_GATES | switched | named
+
+
+_GATE_GROUPS: Final = {"AllAlpha": ALPHA_GATES, "AllBeta": BETA_GATES}
+
+
+def _number(text: str) -> int:
+    try:
+        return int("!" if text != text.strip() else text, 8 if _OCTAL.fullmatch(text) else 0)
+    except ValueError:
+        raise ValueError("not a number") from None
+
+
+def _unsigned(text: str, limit: int) -> int:
+    if text[:1] in {"+", "-"}:
+        raise ValueError(f"not a number from 0 to {limit}")
+    number = _number(text)
+    if number > limit:
+        raise ValueError(f"out of range, limit {limit}")
+    return number
+
+
+def _uint32(text: str) -> int:
+    return _unsigned(text, 2**32 - 1)
+
+
+def _set(text: str) -> tuple[str, ...]:
+    return tuple(sorted(set(text.split(","))))
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _choice(flag: Flag, text: str) -> str:
+    if text not in flag.choices:
+        raise ValueError(f"must be one of {', '.join(flag.choices)}")
+    return text
+
+
+_PARSERS: Final[dict[Kind, Callable[[str], Value]]] = {
+    Kind.BOOL: parse_bool,
+    Kind.INT: parse_int,
+    Kind.UINT: parse_uint,
+    Kind.UINT32: _uint32,
+    Kind.STRING: str,
+    Kind.SET: _set,
+    Kind.LIST: _list,
+    Kind.URLS: parse_urls,
+    Kind.DURATION: parse_duration,
+    Kind.GATES: parse_feature_gates,
+}

@@ -1,0 +1,1 @@
+"""Leases: who lives how long, and which keys go with them."""

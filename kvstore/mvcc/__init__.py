@@ -1,0 +1,1 @@
+"""Revisions of keys: index, store, compaction, hashes."""

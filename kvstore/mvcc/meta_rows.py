@@ -1,0 +1,8 @@
+"""Names of the rows in the meta table that more than one room reads; they are etcd's."""
+
+from typing import Final
+
+CONSISTENT_INDEX_KEY: Final = b"consistent_index"  # u64BE: the last entry the rows hold
+TERM_KEY: Final = b"term"  # u64BE: of that entry
+CONF_STATE_KEY: Final = b"confState"  # JSON: raft's configuration at that entry
+STORAGE_VERSION_KEY: Final = b"storageVersion"  # text: 3.7.0; not there before 3.6

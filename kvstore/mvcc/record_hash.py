@@ -1,0 +1,142 @@
+"""HashKV: the number by which two members tell whether they hold the same records.
+
+HashKV(R) of a store compacted at C (-1: never) is CRC-32C over the bytes "key" and then over
+revision key and KeyValue of each of these records, in revision order:
+
+    C < main <= R     all
+    main <= C         those in keep(R): the value each key had at R. If keep(R) is empty: all.
+                      Never a tombstone at C (members before 3.5.16 do not have it any more)
+
+A compaction to K makes the same number for R = K while it removes records: there C is the revision
+compacted before, and keep is what the compaction keeps, tombstones at K included. The ten newest
+of these are remembered and answer HashKV(K) from then on, with that older C.
+
+So one state can have two numbers: where the last keys were deleted at R itself, keep(R) is empty,
+but not what a compaction at R keeps, and records up to C count in one and not in the other. Which
+one a member tells depends on whether it has compacted at R. A result therefore names both.
+
+Here is the arithmetic alone; compaction and hashing feed it.
+"""
+
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from google_crc32c import extend
+
+from kvstore.mvcc.backend import BUCKETS, Table
+from kvstore.mvcc.revision import MARK, revision_key
+
+CACHED_HASHES_MAX: Final = 10
+
+
+class HashResult(NamedTuple):
+    """A hash and what it covers; revision is the store's when the hash was asked for."""
+
+    hash: int
+    compact_revision: int
+    hash_revision: int
+    revision: int
+    other: int | None = None  # what a member may tell that has compacted there, or has not
+
+
+class RecordHash:
+    """The running hash of records fed in revision order.
+
+    Whether keep is empty shows only on the way, so until the first kept record two sums run: one
+    that skips what is not kept, and one that takes everything. Tombstones at the hashed revision,
+    which only compactions keep, do not end that.
+    """
+
+    __slots__ = (
+        "_all_parts",
+        "_crc",
+        "_crc_all",
+        "_is_bare",
+        "_last",
+        "_parts",
+        "_saw_last",
+        "_tombstones",
+        "floor",
+        "keep_is_empty",
+    )
+
+    def __init__(self, compact_revision: int, revision: int) -> None:
+        """revision: what is hashed up to; below 0 stands for 0, as no record is there."""
+        self._crc = self._crc_all = extend(0, BUCKETS[Table.KEY])
+        self._parts: list[bytes] = []
+        self._all_parts: list[bytes] = []
+        self.floor = revision_key(
+            max(compact_revision + 1, 0)
+        )  # revision keys below may be skipped
+        self._tombstones = revision_key(max(compact_revision, 0))[:9]
+        self.keep_is_empty = True  # so far
+        self._is_bare = True  # so far nothing is kept but tombstones at the hashed revision
+        self._last = revision_key(max(revision, 0))[:9]
+        self._saw_last = False  # a tombstone at the hashed revision
+
+    def add(self, revkey: bytes, kv: bytes, kept: bool) -> None:  # noqa: FBT001
+        """Feed the next record; kept matters if revkey < floor or keep_is_empty."""
+        if self._is_bare:
+            is_last = revkey[17:] == MARK and revkey.startswith(self._last)
+            self._saw_last |= is_last
+            self._is_bare = is_last or not kept
+        if kept:
+            self.keep_is_empty = False
+        if revkey < self.floor:
+            if revkey[17:] == MARK and revkey.startswith(self._tombstones):
+                return
+            if not kept:
+                if self._is_bare:
+                    self._all_parts += (revkey, kv)
+                return
+        self._parts += (revkey, kv)
+        if self._is_bare:
+            self._all_parts += (revkey, kv)
+
+    def settle(self) -> None:
+        """Take the records fed since the last time into the sums, so they need not be held."""
+        self._crc = extend(self._crc, b"".join(self._parts))
+        if self._is_bare:
+            self._crc_all = extend(self._crc_all, b"".join(self._all_parts))
+        self._parts.clear()
+        self._all_parts.clear()
+
+    def value(self) -> int:
+        """Return the hash of everything fed."""
+        self.settle()
+        result: int = self._crc_all if self.keep_is_empty else self._crc
+        return result
+
+    def other(self) -> int | None:
+        """Return the other number of the same state; None if it has but one."""
+        if not (self._is_bare and self._saw_last):
+            return None
+        self.settle()
+        result: int = self._crc if self.keep_is_empty else self._crc_all
+        return None if result == self.value() else result
+
+
+class HashCache:
+    """The hashes of the newest compactions; in memory only, lost at a restart."""
+
+    __slots__ = ("_results",)
+
+    def __init__(self) -> None:
+        self._results: list[HashResult] = []  # ascending by hash_revision
+
+    def add(self, result: HashResult) -> None:
+        """Remember the hash of a finished compaction."""
+        self._results.append(result)
+        self._results.sort(key=attrgetter("hash_revision"))
+        del self._results[:-CACHED_HASHES_MAX]
+
+    def get(self, hash_revision: int) -> HashResult | None:
+        """Return the remembered hash of a revision."""
+        for result in self._results:
+            if result.hash_revision == hash_revision:
+                return result
+        return None
+
+    def newest_first(self) -> list[HashResult]:
+        """Return all remembered hashes, the newest first."""
+        return self._results[::-1]

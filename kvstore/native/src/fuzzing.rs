@@ -1,0 +1,288 @@
+//! What is asked of the framing for any bytes at all. The fuzzer drives these, and so do the tests here.
+//!
+//! Each takes bytes as they might come off a socket and panics where a law is broken. The first byte
+//! decides how the rest is cut into pieces, since no result may depend on that.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::task::{spawn_local, yield_now, LocalSet};
+use tokio::time::timeout;
+
+use crate::authority::AuthorityPatch;
+use crate::connection::{serve, Arrived, Port, Serves};
+use crate::frames::FrameWatch;
+use crate::grpc::{Assembling, Deframer, Encoding, Status};
+use crate::http::HttpResponse;
+use crate::inbox::{Inbox, Limits};
+use crate::outbox::{Delivery, End, Outbox};
+use crate::switchboard::{Kind, Lags, Options, Route, Switchboard};
+use crate::wire::Carrier;
+
+const MESSAGE_MAX: usize = 1 << 12;
+const BUDGET: usize = 1 << 20;
+const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Cut into pieces of sizes that the first byte decides.
+fn pieces(data: &[u8]) -> (u8, Vec<&[u8]>) {
+    let Some((&how, rest)) = data.split_first() else { return (0, Vec::new()) };
+    (how, rest.chunks(usize::from(how >> 3) + 1).collect())
+}
+
+fn deframed(pieces: &[&[u8]], encoding: Encoding) -> (Vec<Bytes>, Option<Status>, bool) {
+    let budget = Assembling::new(BUDGET);
+    let mut deframer = Deframer::new(MESSAGE_MAX, encoding, &budget);
+    let mut messages = Vec::new();
+    for piece in pieces {
+        deframer.push(Bytes::copy_from_slice(piece));
+        loop {
+            match deframer.next_message() {
+                Ok(Some(message)) => {
+                    assert!(message.len() <= MESSAGE_MAX);
+                    messages.push(message);
+                }
+                Ok(None) => break,
+                Err(status) => return (messages, Some(status), false),
+            }
+        }
+    }
+    let is_torn = deframer.is_torn();
+    drop(deframer);
+    assert_eq!(budget.held(), 0);
+    (messages, None, is_torn)
+}
+
+/// Messages come out alike however their bytes come in, and nothing is kept of them.
+pub fn deframe(data: &[u8]) {
+    let (how, cut) = pieces(data);
+    let encoding = if how & 1 == 0 { Encoding::Identity } else { Encoding::Gzip };
+    assert_eq!(deframed(&cut, encoding), deframed(&[&data[data.len().min(1)..]], encoding));
+}
+
+fn watched(pieces: &[&[u8]], preface: usize) -> (u32, Vec<u32>, bool, u64, bool) {
+    let mut watch = FrameWatch::new(preface);
+    pieces.iter().for_each(|piece| watch.see(piece));
+    let is_between = watch.is_between_frames();
+    (watch.pings, watch.resets, watch.carried, watch.data_bytes, is_between)
+}
+
+fn patched(pieces: &[&[u8]]) -> Vec<u8> {
+    let mut patch = AuthorityPatch::new();
+    let mut out = Vec::new();
+    let mut take = |patch: &mut AuthorityPatch| {
+        let count = patch.readable().len();
+        out.extend_from_slice(patch.readable());
+        patch.consume(count);
+    };
+    for piece in pieces {
+        patch.buffer().extend_from_slice(piece);
+        take(&mut patch);
+    }
+    patch.finish();
+    take(&mut patch);
+    out
+}
+
+/// What is seen of frames, and what is mended in them, does not depend on how they come.
+pub fn watch(data: &[u8]) {
+    let (how, cut) = pieces(data);
+    let whole = [&data[data.len().min(1)..]];
+    let preface = usize::from(how & 7) * 4;
+    assert_eq!(watched(&cut, preface), watched(&whole, preface));
+    let out = patched(&cut);
+    assert_eq!(out.len(), whole[0].len());
+    assert_eq!(out, patched(&whole));
+}
+
+fn options() -> Options {
+    Options {
+        request_bytes_max: MESSAGE_MAX,
+        http_body_bytes_max: MESSAGE_MAX,
+        stream_backlog_bytes_max: 1 << 16,
+        connection_backlog_bytes_max: 1 << 20,
+        assembling_bytes_max: BUDGET,
+        metadata_bytes_max: 1 << 14,
+        concurrent_streams_max: 100,
+        connections_max: 10,
+        handshake_timeout: SESSION_TIMEOUT,
+        keepalive_min: Duration::from_secs(5),
+        keepalive_interval: None,
+        keepalive_timeout: Duration::from_secs(20),
+        header_timeout: SESSION_TIMEOUT,
+        send_bytes_max: 1 << 16,
+    }
+}
+
+fn board() -> Rc<Switchboard> {
+    let limits = Limits {
+        calls_max: 8,
+        bytes_max: 1 << 13,
+        waiting_calls_max: 64,
+        waiting_bytes_max: 1 << 14,
+        stream_frames_max: 4,
+        stream_bytes_max: 1 << 12,
+    };
+    let kinds = [("/p.A/U", Kind::Unary), ("/p.A/S", Kind::ServerStream), ("/p.A/B", Kind::Bidi)];
+    let routes: HashMap<String, Route> = (0u32..)
+        .zip(kinds)
+        .map(|(method, (path, kind))| {
+            (path.to_owned(), Route { method, kind, ends_by_itself: true })
+        })
+        .collect();
+    let inbox = Inbox::new(limits).expect("a bell");
+    Rc::new(Switchboard::new(options(), routes, Arc::new(inbox), Arc::new(Lags::default())))
+}
+
+/// Answer all that arrived, each id in its own way.
+fn answer(board: &Rc<Switchboard>) {
+    let arrivals = board.inbox.take();
+    let mut outbox = Outbox::new(board.options.send_bytes_max);
+    outbox.tails.push(Bytes::from_static(&[b't'; 10_000]));
+    for call in arrivals.calls {
+        outbox.add_reply(call.id, u32::try_from(call.id % 5).unwrap_or(0), &call.body);
+    }
+    for request in arrivals.requests {
+        let is_upgrade = request.headers.iter().any(|(name, _)| name == "upgrade");
+        let status = if is_upgrade { 101 } else { 200 };
+        let body = (request.id % 2 == 0).then(|| Bytes::from_static(b"whole"));
+        let is_streamed = body.is_none();
+        outbox.responses.push(HttpResponse { id: request.id, status, headers: Vec::new(), body });
+        if is_streamed && request.body.is_some() {
+            outbox.deliveries.push(Delivery { id: request.id, head: 0..0, tail: 0 });
+            outbox.ends.push(End { id: request.id, code: 0, text: Bytes::new() });
+        }
+    }
+    for (id, frame) in arrivals.frames {
+        let begin = outbox.heads.len();
+        outbox.heads.extend_from_slice(&frame);
+        outbox.deliveries.push(Delivery { id, head: begin..outbox.heads.len(), tail: 0 });
+    }
+    for id in arrivals.half_closed {
+        outbox.ends.push(End { id, code: u32::try_from(id % 3).unwrap_or(0), text: Bytes::new() });
+    }
+    board.dispatch(outbox);
+}
+
+/// Any bytes a client may send end in an orderly way, and leave nothing behind.
+///
+/// The first byte tells what comes before the rest: nothing, or the beginning of HTTP/2.
+pub fn connection(data: &[u8]) {
+    const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    thread_local! {
+        static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+    }
+    let (how, cut) = pieces(data);
+    let beginning = if how & 1 == 0 { &b""[..] } else { BEGINNING };
+    RUNTIME.with(|runtime| {
+        LocalSet::new().block_on(runtime, async {
+            let board = board();
+            let (here, there) = UnixStream::pair().expect("two sockets");
+            let (mut reading, mut writing) = there.into_split();
+            let port = Rc::new(Port { serves: Serves::All, is_plain: true, tls: None });
+            let arrived = Arrived { carrier: Carrier::Unix(here), port, peer: "fuzz".into() };
+            let served = spawn_local(serve(board.clone(), 1, arrived));
+            let client = spawn_local(async move {
+                let _ = reading.read_to_end(&mut Vec::new()).await; // it may be reset
+            });
+            // Each of these fails only when the server has hung up.
+            let _ = writing.write_all(beginning).await;
+            for piece in cut {
+                let _ = writing.write_all(piece).await;
+                answer(&board);
+                if how & 2 == 0 {
+                    yield_now().await;
+                }
+            }
+            drop(writing);
+            let over = async {
+                while !served.is_finished() || board.has_open() {
+                    answer(&board);
+                    yield_now().await;
+                }
+            };
+            let ended = timeout(SESSION_TIMEOUT, over).await;
+            assert!(ended.is_ok(), "the connection does not end: {data:?}");
+            timeout(SESSION_TIMEOUT, client).await.expect("the client ends").expect("no panic");
+            served.await.expect("no panic");
+            assert!(board.connections.borrow().is_empty());
+            assert_eq!(board.assembling.held(), 0);
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+
+    /// A small generator of its own: the same bytes at every run.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 33) as usize % sides
+        }
+
+        fn mutate(&mut self, seed: &[u8]) -> Vec<u8> {
+            let mut data = BytesMut::from(seed);
+            for _ in 0..self.roll(6) {
+                let at = self.roll(data.len());
+                match self.roll(4) {
+                    0 => data[at] = self.roll(256) as u8,
+                    1 => data[at] ^= 1 << self.roll(8),
+                    2 => data.truncate(at + 1),
+                    _ => {
+                        let copy = data[at..].to_vec();
+                        data.extend_from_slice(&copy[..copy.len().min(64)]);
+                    }
+                }
+            }
+            data.to_vec()
+        }
+    }
+
+    fn rehearse(target: fn(&[u8]), seeds: &[&[u8]], rounds: usize) {
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+        target(b"");
+        for seed in seeds {
+            target(seed);
+            for _ in 0..rounds {
+                target(&dice.mutate(seed));
+            }
+        }
+    }
+
+    const SESSIONS: [&[u8]; 4] = [
+        include_bytes!("../fuzz/seeds/connection/grpc"),
+        include_bytes!("../fuzz/seeds/connection/http1"),
+        include_bytes!("../fuzz/seeds/connection/http2"),
+        include_bytes!("../fuzz/seeds/connection/websocket"),
+    ];
+
+    #[test]
+    fn any_bytes_are_deframed() {
+        rehearse(deframe, &[b"\x20\0\0\0\0\x03one\0\0\0\0\0\x01\0\0\0\x01x", SESSIONS[0]], 3000);
+    }
+
+    #[test]
+    fn any_bytes_are_watched() {
+        rehearse(watch, &SESSIONS, 2000);
+    }
+
+    #[test]
+    fn any_session_ends() {
+        rehearse(connection, &SESSIONS, 1500);
+    }
+}

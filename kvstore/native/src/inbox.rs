@@ -1,0 +1,383 @@
+//! Where the loop thread leaves what arrived and the driver's thread takes it, all at once.
+//!
+//! ```text
+//! loop thread                          driver's thread
+//! add_call, add_frame, ... ──► Inbox ──► wait(timeout), take()
+//! ```
+//!
+//! Law: one lock, held for a few pushes or one swap, never while somebody is woken. The order within one
+//! stream is kept: opened, its frames, half-closed, gone.
+//!
+//! What the loop thread leaves wakes the driver's only when the loop thread has nothing more to do at
+//! once (`ring_if_owed`, before it parks), or has looked at `LOOKS_MAX` connections since: a turn then
+//! finds all that came together, and the two do not wait for one another's lock.
+//!
+//! Limits: what waits untaken is bounded in calls (`add_call` refuses) and in bytes (readers pause),
+//! and one take hands out at most `calls_max` calls and about `bytes_max` bytes.
+
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::bell::{Bell, PipeBell, Waited};
+use crate::callers::Callers;
+use crate::http::HttpRequest;
+
+/// The metadata of one call that the node looks at.
+pub type Metadata = Vec<(&'static str, String)>;
+
+const NOTICES_MAX: usize = 64;
+const LOOKS_MAX: u32 = 64;
+
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub calls_max: usize,
+    pub bytes_max: usize,
+    pub waiting_calls_max: usize,
+    pub waiting_bytes_max: usize,
+    pub stream_frames_max: usize,
+    pub stream_bytes_max: usize,
+}
+
+pub struct Call {
+    pub id: u64,
+    pub method: u32,
+    pub body: Bytes,
+    pub metadata: Option<Metadata>,
+}
+
+pub struct Opened {
+    pub id: u64,
+    pub method: u32,
+    pub metadata: Option<Metadata>,
+}
+
+/// The columns of one batch.
+#[derive(Default)]
+pub struct Arrivals {
+    pub calls: VecDeque<Call>,
+    pub opened: Vec<Opened>,
+    pub frames: VecDeque<(u64, Bytes)>,
+    pub requests: Vec<HttpRequest>,
+    pub half_closed: Vec<u64>,
+    pub gone: Vec<u64>,
+    pub notices: Vec<String>,
+}
+
+/// How much of one stream was read but not taken; forgotten at every full take.
+#[derive(Default)]
+pub struct ReadAhead {
+    frames: usize,
+    bytes: usize,
+    generation: u64,
+}
+
+struct State {
+    arrivals: Arrivals,
+    bytes: usize,
+    paused: Vec<Waker>,
+    pending: bool,
+    waiting: bool,
+    failure: Option<String>,
+}
+
+pub struct Inbox {
+    limits: Limits,
+    generation: AtomicU64,
+    state: Mutex<State>,
+    bell: Bell,
+    shared: OnceLock<PipeBell>, // for a sleeper that waits for other descriptors too
+    is_shared: AtomicBool,      // the sleep under way is such a one
+    is_owed: AtomicBool,        // the driver's thread sleeps and there is something for it
+    looks: AtomicU32,           // at connections, while that was so
+    is_drained: AtomicBool,     // after a drain began: nothing is in flight
+    pub callers: Callers,
+}
+
+impl Inbox {
+    pub fn new(limits: Limits) -> io::Result<Self> {
+        let state = State {
+            arrivals: Arrivals::default(),
+            bytes: 0,
+            paused: Vec::new(),
+            pending: false,
+            waiting: false,
+            failure: None,
+        };
+        Ok(Inbox {
+            limits,
+            generation: AtomicU64::new(1),
+            state: Mutex::new(state),
+            bell: Bell::new()?,
+            shared: OnceLock::new(),
+            is_shared: AtomicBool::new(false),
+            is_owed: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
+            is_drained: AtomicBool::new(false),
+            callers: Callers::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signal(&self, state: &mut State) {
+        state.pending = true;
+        if state.waiting {
+            state.waiting = false;
+            self.is_owed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Wake the driver's thread, if it sleeps and something is here.
+    pub fn ring_if_owed(&self) {
+        if self.is_owed.load(Ordering::Acquire) && self.is_owed.swap(false, Ordering::AcqRel) {
+            self.looks.store(0, Ordering::Relaxed);
+            match self.shared.get() {
+                Some(shared) if self.is_shared.load(Ordering::Acquire) => shared.ring(),
+                _ => self.bell.ring(),
+            }
+        }
+    }
+
+    /// Note that a connection is looked at: whoever has much to do may not park for long.
+    pub fn note_look(&self) {
+        if self.is_owed.load(Ordering::Relaxed)
+            && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX
+        {
+            self.ring_if_owed();
+        }
+    }
+
+    /// Leave a unary or server-stream call; false means too much is waiting already.
+    pub fn add_call(&self, call: Call) -> bool {
+        let mut state = self.lock();
+        if state.arrivals.calls.len() >= self.limits.waiting_calls_max {
+            return false;
+        }
+        state.bytes += call.body.len();
+        state.arrivals.calls.push_back(call);
+        self.signal(&mut state);
+        true
+    }
+
+    /// Leave a request that is no gRPC; false means too much is waiting already.
+    pub fn add_request(&self, request: HttpRequest) -> bool {
+        let mut state = self.lock();
+        if state.arrivals.requests.len() >= self.limits.waiting_calls_max {
+            return false;
+        }
+        state.bytes += request.body.as_ref().map_or(0, Bytes::len);
+        state.arrivals.requests.push(request);
+        self.signal(&mut state);
+        true
+    }
+
+    /// Tell whether a request may be read now; if not, the waker is woken when one may.
+    pub fn has_room(&self, waker: &Waker) -> bool {
+        let mut state = self.lock();
+        if state.bytes < self.limits.waiting_bytes_max {
+            return true;
+        }
+        if !state.paused.iter().any(|paused| paused.will_wake(waker)) {
+            state.paused.push(waker.clone());
+        }
+        false
+    }
+
+    /// Leave a new bidi stream; false means too much is waiting already.
+    pub fn add_opened(&self, opened: Opened) -> bool {
+        let mut state = self.lock();
+        if state.arrivals.opened.len() >= self.limits.waiting_calls_max {
+            return false;
+        }
+        state.arrivals.opened.push(opened);
+        self.signal(&mut state);
+        true
+    }
+
+    /// Leave a stream's message; false asks the reader to pause until the waker is woken.
+    pub fn add_frame(&self, id: u64, message: Bytes, ahead: &mut ReadAhead, waker: &Waker) -> bool {
+        let mut state = self.lock();
+        let generation = self.generation.load(Ordering::Relaxed);
+        if ahead.generation != generation {
+            *ahead = ReadAhead { generation, ..ReadAhead::default() };
+        }
+        ahead.frames += 1;
+        ahead.bytes += message.len();
+        state.bytes += message.len();
+        state.arrivals.frames.push_back((id, message));
+        self.signal(&mut state);
+        let full = ahead.frames >= self.limits.stream_frames_max
+            || ahead.bytes >= self.limits.stream_bytes_max
+            || state.bytes >= self.limits.waiting_bytes_max;
+        if full {
+            state.paused.push(waker.clone());
+        }
+        !full
+    }
+
+    /// Tell whether a reader that was asked to pause must still do so.
+    pub fn is_paused(&self, ahead: &ReadAhead) -> bool {
+        ahead.generation == self.generation.load(Ordering::Acquire)
+    }
+
+    pub fn add_half_closed(&self, id: u64) {
+        let mut state = self.lock();
+        state.arrivals.half_closed.push(id);
+        self.signal(&mut state);
+    }
+
+    pub fn add_gone(&self, id: u64) {
+        let mut state = self.lock();
+        state.arrivals.gone.push(id);
+        self.signal(&mut state);
+    }
+
+    /// Leave a line for the log; wakes nobody, and what is over the limit is dropped.
+    pub fn add_notice(&self, text: String) {
+        let notices = &mut self.lock().arrivals.notices;
+        if notices.len() < NOTICES_MAX {
+            notices.push(text);
+        }
+    }
+
+    /// Make a waiting `wait`, or the next one, return.
+    pub fn wake(&self) {
+        self.signal(&mut self.lock());
+        self.ring_if_owed();
+    }
+
+    /// Note whether a drain is over; wakes the driver's thread when it is.
+    pub fn set_drained(&self, is_drained: bool) {
+        if is_drained != self.is_drained.swap(is_drained, Ordering::AcqRel) && is_drained {
+            self.wake();
+        }
+    }
+
+    pub fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::Acquire)
+    }
+
+    /// Note that the loop ended by itself.
+    pub fn fail(&self, reason: String) {
+        let mut state = self.lock();
+        state.failure.get_or_insert(reason);
+        self.signal(&mut state);
+        drop(state);
+        self.ring_if_owed();
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    /// Wait until something is here, `wake` was called, a signal came or the time is over.
+    pub fn wait(&self, timeout: Duration) -> io::Result<Waited> {
+        {
+            let mut state = self.lock();
+            if state.pending || timeout.is_zero() {
+                return Ok(Waited::Over);
+            }
+            self.bell.arm();
+            state.waiting = true;
+        }
+        let waited = self.bell.wait(timeout);
+        self.lock().waiting = false;
+        waited
+    }
+
+    /// Return the descriptor for a sleeper that waits for others too, between `arm` and `disarm`.
+    pub fn descriptor(&self) -> io::Result<RawFd> {
+        if self.shared.get().is_none() {
+            let _ = self.shared.set(PipeBell::new()?); // set already: that one serves as well
+        }
+        Ok(self.shared.get().map_or(-1, PipeBell::descriptor))
+    }
+
+    /// Begin a sleep that the descriptor becoming readable ends; false: something is here already.
+    pub fn arm(&self) -> bool {
+        let mut state = self.lock();
+        if let (Some(shared), false) = (self.shared.get(), state.pending) {
+            shared.arm();
+            self.is_shared.store(true, Ordering::Release);
+            state.waiting = true;
+        }
+        state.waiting
+    }
+
+    /// End a sleep that `arm` began.
+    pub fn disarm(&self) {
+        self.lock().waiting = false;
+        self.is_shared.store(false, Ordering::Release);
+    }
+
+    /// Tell whether a take would bring something, or `wake` was called.
+    pub fn is_pending(&self) -> bool {
+        self.lock().pending
+    }
+
+    /// Take all that is here, up to the limits of one take.
+    pub fn take(&self) -> Arrivals {
+        let (taken, paused) = {
+            let mut state = self.lock();
+            state.pending = false;
+            let mut taken = std::mem::take(&mut state.arrivals);
+            if state.bytes > self.limits.bytes_max || taken.calls.len() > self.limits.calls_max {
+                self.leave_rest(&mut state, &mut taken);
+            } else {
+                state.bytes = 0;
+            }
+            let mut paused = Vec::new();
+            if state.arrivals.frames.is_empty() {
+                self.generation.fetch_add(1, Ordering::Release);
+                std::mem::swap(&mut paused, &mut state.paused);
+            }
+            (taken, paused)
+        };
+        for waker in paused {
+            waker.wake();
+        }
+        taken
+    }
+
+    /// Put what is over one take's limits back.
+    fn leave_rest(&self, state: &mut State, taken: &mut Arrivals) {
+        let mut left_bytes = self.limits.bytes_max;
+        let mut fit = |position: usize, size: usize, count_max: usize| {
+            if position >= count_max || (size > left_bytes && position > 0) {
+                return false;
+            }
+            left_bytes = left_bytes.saturating_sub(size);
+            true
+        };
+        let calls = taken.calls.iter().enumerate();
+        let calls_end =
+            calls.take_while(|(i, call)| fit(*i, call.body.len(), self.limits.calls_max)).count();
+        let frames = taken.frames.iter().enumerate();
+        let frames_end = frames.take_while(|(i, frame)| fit(*i, frame.1.len(), usize::MAX)).count();
+        let rest = &mut state.arrivals;
+        rest.calls = taken.calls.split_off(calls_end);
+        rest.frames = taken.frames.split_off(frames_end);
+        let later: HashSet<u64> =
+            rest.calls.iter().map(|call| call.id).chain(rest.frames.iter().map(|f| f.0)).collect();
+        for (all, kept) in
+            [(&mut taken.half_closed, &mut rest.half_closed), (&mut taken.gone, &mut rest.gone)]
+        {
+            let (later_ids, now): (Vec<u64>, Vec<u64>) =
+                std::mem::take(all).into_iter().partition(|id| later.contains(id));
+            *all = now;
+            *kept = later_ids;
+        }
+        state.bytes = rest.calls.iter().map(|call| call.body.len()).sum::<usize>()
+            + rest.frames.iter().map(|frame| frame.1.len()).sum::<usize>();
+        state.pending = true;
+    }
+}

@@ -1,0 +1,333 @@
+//! What waits to be sent on one open stream, gRPC's or HTTP's.
+//!
+//! ```text
+//! Switchboard ──► Outgoing.begin / deliver / end ──► queue ──► h2, hyper or a socket
+//! ```
+//!
+//! Law: what is delivered leaves in order, then the end; only the first end counts. Bytes in the queue
+//! are bounded by the stream's limit, and each one that leaves is told to the driver's thread.
+//!
+//! Small messages flushed together leave in one DATA frame; a large shared tail is not copied. It knows
+//! neither sockets nor who reads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::SendStream;
+
+use crate::grpc::{self, Status, PREFIX_BYTES};
+use crate::http::HttpResponse;
+use crate::outbox::put_message_prefix;
+use crate::switchboard::{Conn, Lag, Payload, Switchboard};
+
+const COALESCED_BYTES: usize = 16 << 10; // one full DATA frame
+const SHARED_TAIL_BYTES: usize = 8 << 10; // smaller tails are cheaper to copy than to chain
+pub const SEND_STEP_BYTES: usize = 64 << 10;
+
+struct Chunk {
+    bytes: Bytes,
+    message_bytes: usize, // without prefixes; what the driver counts
+    continues: bool,      // the message goes on in the next chunk
+}
+
+#[derive(Default)]
+struct Queue {
+    chunks: VecDeque<Chunk>,
+    staging: BytesMut,
+    staging_message_bytes: usize,
+    bytes: usize,         // of messages, unsent
+    is_partly_sent: bool, // the first chunk
+}
+
+impl Queue {
+    fn seal(&mut self) {
+        if !self.staging.is_empty() {
+            let bytes = std::mem::take(&mut self.staging).freeze();
+            let message_bytes = std::mem::take(&mut self.staging_message_bytes);
+            self.chunks.push_back(Chunk { bytes, message_bytes, continues: false });
+        }
+    }
+
+    fn push(&mut self, head: &[u8], tail: &Bytes, is_grpc: bool) {
+        let size = head.len() + tail.len();
+        self.bytes += size;
+        let copied = if tail.len() >= SHARED_TAIL_BYTES { 0 } else { tail.len() };
+        if self.staging.len() + PREFIX_BYTES + head.len() + copied > COALESCED_BYTES {
+            self.seal();
+        }
+        if is_grpc {
+            put_message_prefix(&mut self.staging, size);
+        }
+        self.staging.put_slice(head);
+        self.staging_message_bytes += head.len();
+        if copied == tail.len() {
+            self.staging.put_slice(tail);
+            self.staging_message_bytes += copied;
+            return;
+        }
+        let first = self.chunks.len();
+        self.seal();
+        if let Some(chunk) = self.chunks.get_mut(first) {
+            chunk.continues = is_grpc;
+        }
+        let chunk = Chunk { bytes: tail.clone(), message_bytes: tail.len(), continues: false };
+        self.chunks.push_back(chunk);
+    }
+
+    fn push_whole(&mut self, bytes: Bytes, message_bytes: usize) {
+        self.seal();
+        self.bytes += message_bytes;
+        self.chunks.push_back(Chunk { bytes, message_bytes, continues: false });
+    }
+
+    /// How many bytes could leave at once; nothing if nothing waits.
+    fn front_bytes(&mut self) -> Option<usize> {
+        self.seal();
+        self.chunks.front().map(|chunk| chunk.bytes.len())
+    }
+
+    /// Take up to so many bytes from the front, and what they count as.
+    fn take(&mut self, bytes_max: usize) -> Option<(Bytes, usize)> {
+        let chunk = self.chunks.front_mut()?;
+        let piece = chunk.bytes.split_to(bytes_max.min(chunk.bytes.len()));
+        let is_done = chunk.bytes.is_empty();
+        let credit =
+            if is_done { chunk.message_bytes } else { piece.len().min(chunk.message_bytes) };
+        chunk.message_bytes -= credit;
+        self.bytes -= credit;
+        self.is_partly_sent = !is_done || chunk.continues;
+        if is_done {
+            self.chunks.pop_front();
+        }
+        Some((piece, credit))
+    }
+
+    /// Drop what was not begun to be sent.
+    fn drop_unsent(&mut self) {
+        self.seal();
+        let mut keep = usize::from(self.is_partly_sent);
+        while keep > 0 && keep < self.chunks.len() && self.chunks[keep - 1].continues {
+            keep += 1;
+        }
+        self.chunks.truncate(keep);
+        self.bytes = self.chunks.iter().map(|chunk| chunk.message_bytes).sum();
+    }
+}
+
+/// What came of sending.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sent {
+    All,
+    Waits,
+    Broken,
+}
+
+/// The writing half of a stream.
+pub struct Outgoing {
+    pub conn: Rc<Conn>,
+    pub http_stream: u32,
+    pub deadline: Option<Instant>,
+    pub lag: Arc<Lag>,
+    is_grpc: bool,
+    pub ends_by_itself: Cell<bool>, // of a gRPC stream: the server's answer is bounded
+    pub is_gzip: bool,
+    answer: RefCell<Option<HttpResponse>>, // of a request that is no gRPC
+    is_answered: Cell<bool>,
+    queue: RefCell<Queue>,
+    status: RefCell<Option<Status>>,
+    is_abandoned: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Outgoing {
+    /// The half of a gRPC stream: messages get their prefix.
+    pub fn new(conn: Rc<Conn>, http_stream: u32, deadline: Option<Instant>, is_gzip: bool) -> Self {
+        Outgoing {
+            conn,
+            http_stream,
+            deadline,
+            lag: Arc::default(),
+            is_grpc: true,
+            is_gzip,
+            answer: RefCell::default(),
+            is_answered: Cell::new(false),
+            ends_by_itself: Cell::new(false),
+            queue: RefCell::default(),
+            status: RefCell::default(),
+            is_abandoned: Cell::new(false),
+            waker: RefCell::new(None),
+        }
+    }
+
+    /// The half of a request that is no gRPC: bytes leave as they are.
+    pub fn plain(conn: Rc<Conn>, http_stream: u32) -> Self {
+        Outgoing { is_grpc: false, ..Outgoing::new(conn, http_stream, None, false) }
+    }
+
+    /// Let this task be woken when there is something to send, or an end.
+    pub fn watch(&self, cx: &Context<'_>) {
+        let waker = &mut *self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+    }
+
+    fn stir(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Queue one message; an error means that the reader is hopelessly slow.
+    pub fn deliver(&self, head: &[u8], tail: &Bytes, limit: usize) -> Result<(), Status> {
+        if self.is_ended() {
+            return Ok(());
+        }
+        let queue = &mut *self.queue.borrow_mut();
+        if queue.bytes > 0 && queue.bytes + head.len() + tail.len() > limit {
+            let waiting = queue.bytes;
+            queue.drop_unsent();
+            return Err(Status::new(
+                grpc::RESOURCE_EXHAUSTED,
+                format!(
+                    "kvstore: the reader of this stream is too slow: {waiting} bytes wait unsent, \
+                     limit {limit}"
+                ),
+            ));
+        }
+        if self.is_gzip {
+            queue.push_whole(grpc::compress(&[head, tail]), head.len() + tail.len());
+        } else {
+            queue.push(head, tail, self.is_grpc);
+        }
+        self.stir();
+        Ok(())
+    }
+
+    /// Queue one message that has its prefix already.
+    pub fn deliver_framed(&self, bytes: Bytes) {
+        if !self.is_ended() {
+            let message_bytes = bytes.len().saturating_sub(PREFIX_BYTES);
+            let bytes =
+                if self.is_gzip { grpc::compress(&[&bytes[PREFIX_BYTES..]]) } else { bytes };
+            self.deliver_whole(bytes, message_bytes);
+        }
+    }
+
+    fn deliver_whole(&self, bytes: Bytes, message_bytes: usize) {
+        self.queue.borrow_mut().push_whole(bytes, message_bytes);
+        self.lag.queued.fetch_add(message_bytes as u64, Ordering::SeqCst);
+        self.stir();
+    }
+
+    /// Answer a request that is no gRPC; only the first answer counts.
+    pub fn begin(&self, answer: HttpResponse) {
+        if !self.is_grpc && !self.is_ended() && !self.is_answered.replace(true) {
+            *self.answer.borrow_mut() = Some(answer);
+            self.stir();
+        }
+    }
+
+    /// Take the answer, when it is there.
+    pub fn take_answer(&self) -> Option<HttpResponse> {
+        self.answer.borrow_mut().take()
+    }
+
+    /// Queue the only bytes of an answer, and its end.
+    pub fn finish_with(&self, body: Bytes) {
+        if !body.is_empty() {
+            let size = body.len();
+            self.deliver_whole(body, size);
+        }
+        self.end(Status::new(grpc::OK, ""));
+    }
+
+    /// Let the stream end after what is queued; only the first end counts.
+    pub fn end(&self, status: Status) {
+        self.status.borrow_mut().get_or_insert(status);
+        self.stir();
+    }
+
+    pub fn is_grpc(&self) -> bool {
+        self.is_grpc
+    }
+
+    /// Tell whether this is a call to be answered, rather than a stream that lasts.
+    pub fn is_call(&self) -> bool {
+        if self.is_grpc {
+            self.ends_by_itself.get()
+        } else {
+            !self.is_answered.get() || self.is_ended()
+        }
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.status.borrow().is_some()
+    }
+
+    /// The status to end with, when there is one.
+    pub fn status(&self) -> Option<Status> {
+        self.status.borrow().clone()
+    }
+
+    /// Stop at once: there is nobody to send to.
+    pub fn abandon(&self) {
+        self.is_abandoned.set(true);
+        self.stir();
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.is_abandoned.get()
+    }
+
+    pub fn has_queued(&self) -> bool {
+        self.queue.borrow_mut().front_bytes().is_some()
+    }
+
+    /// How many bytes are still to leave, when that is known: after an orderly end.
+    pub fn rest_bytes(&self) -> Option<usize> {
+        let is_whole = self.status.borrow().as_ref().is_some_and(|status| status.code == grpc::OK);
+        is_whole.then(|| self.queue.borrow().bytes)
+    }
+
+    /// Take up to so many bytes of what waits.
+    pub fn take(&self, board: &Switchboard, bytes_max: usize) -> Option<Bytes> {
+        let queue = &mut *self.queue.borrow_mut();
+        queue.seal();
+        let (piece, credit) = queue.take(bytes_max)?;
+        board.note_sent(&self.lag, credit as u64);
+        Some(piece)
+    }
+
+    /// Send what waits, as far as the stream's window allows.
+    pub fn send(
+        &self,
+        board: &Switchboard,
+        send: &mut SendStream<Payload>,
+        cx: &mut Context<'_>,
+    ) -> Sent {
+        let queue = &mut *self.queue.borrow_mut();
+        while let Some(size) = queue.front_bytes() {
+            send.reserve_capacity(size.min(SEND_STEP_BYTES));
+            if send.capacity() == 0 {
+                match send.poll_capacity(cx) {
+                    Poll::Pending => return Sent::Waits,
+                    Poll::Ready(Some(Ok(_))) => continue,
+                    Poll::Ready(Some(Err(_)) | None) => return Sent::Broken,
+                }
+            }
+            let Some((piece, credit)) = queue.take(send.capacity()) else { break };
+            if send.send_data(self.conn.payload(piece), false).is_err() {
+                return Sent::Broken;
+            }
+            board.note_sent(&self.lag, credit as u64);
+        }
+        Sent::All
+    }
+}

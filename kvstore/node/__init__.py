@@ -1,0 +1,1 @@
+"""The turn: from an inbox to an outbox."""

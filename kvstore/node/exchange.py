@@ -1,0 +1,171 @@
+"""Messages from and to the other members, and the snapshots that go with some of them.
+
+    inbox.messages ─► step                                    (first of all in a turn)
+    Ready ─► send early │ the log is saved │ send late
+                  └ SNAP kept ─► settle: after a commit of the database ─► send_snapshot
+
+A SNAP message that raft made names the position it stood at then; what is sent is the database as
+of a later commit, and the message is changed to name that. While one is on its way, and a while
+after, the log keeps what follows it: else the member would need another at once.
+
+It opens no connection: that is PeerLinks.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from kvstore.failpoints import armed, hit
+from kvstore.node.inbox import Inbox
+from kvstore.node.limits import SECOND_NS
+from kvstore.node.parts import Parts
+from kvstore.raft.model import Message, MessageType, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KEPT_AFTER_NS: Final = 30 * SECOND_NS
+
+
+class Exchange:
+    """What one member says to the others and hears from them."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._due: dict[int, Message] = {}  # SNAP messages to send after the next commit, by member
+        self._on_their_way: dict[int, int] = {}  # member → index of the snapshot sent to it
+        self._kept: list[tuple[int, int]] = []  # (until when, index the log must reach back to)
+        self._deferred: dict[int, Message] = {}  # word of a commit, until the answers have left
+        self._has_received = False
+        self._failed: list[int] = []  # members whose snapshot could not be sent now
+        if parts.membership.members or parts.remotes:
+            self.name_members()
+
+    # In.
+
+    def take_in(self, inbox: Inbox) -> None:
+        """Hand raft what came from other members."""
+        raft = self._parts.raft
+        for message in inbox.messages:
+            if armed and hit("raftDropHeartbeat") is not None:
+                continue
+            if message.type == MessageType.SNAP:
+                self._has_received = True
+            raft.step(message)
+        for member in inbox.unreachable:
+            raft.report_unreachable(member)
+        for member, arrived in inbox.snapshots_sent:
+            index = self._on_their_way.pop(member, None)
+            if index is not None and arrived:
+                self._kept.append((inbox.now_ns + _KEPT_AFTER_NS, index))
+            raft.report_snapshot(member, ok=arrived)
+        if self._failed:
+            for member in self._failed:
+                raft.report_snapshot(member, ok=False)
+            self._failed = []
+
+    def drop_received(self) -> None:
+        """Let go of databases that came with snapshots raft had no use for."""
+        if self._has_received:
+            self._has_received = False
+            self._parts.snapshots.drop_received(self._parts.raft.committed)
+
+    # Out.
+
+    def send_early(self, messages: list[Message]) -> None:
+        """Send what may leave before the sync of a round; mere word of a commit is kept.
+
+        The round that commits also answers clients, and they should not wait for it.
+        """
+        for message in messages:
+            if message.type != MessageType.APP or message.entries:
+                self.send(messages)
+                return
+        self._deferred.update({message.to: message for message in messages})
+
+    def flush_deferred(self) -> None:
+        """Send what was kept."""
+        if self._deferred:
+            messages, self._deferred = list(self._deferred.values()), {}
+            self._parts.peers.send(messages)
+
+    def send(self, messages: list[Message]) -> None:
+        """Send what raft wants sent now; snapshots wait for a commit."""
+        if self._deferred:
+            for message in messages:
+                if message.type == MessageType.APP:
+                    self._deferred.pop(message.to, None)  # it says as much, and more
+        for message in messages:
+            if message.type == MessageType.SNAP:
+                break
+        else:
+            self._parts.peers.send(messages)
+            return
+        for message in messages:
+            if message.type == MessageType.SNAP:
+                self._due[message.to] = message
+        self._parts.peers.send([each for each in messages if each.type != MessageType.SNAP])
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether a snapshot waits for the database on disk to be up to date."""
+        return bool(self._due)
+
+    def send_snapshots(self) -> None:
+        """Send what waits: everything applied has just been committed."""
+        if not self._due:
+            return
+        due, self._due = self._due, {}
+        parts = self._parts
+        raft = parts.raft
+        metadata = raft.create_snapshot_metadata(raft.applied)
+        snapshot = Snapshot(metadata, parts.snapshots.describe(parts.membership))
+        for member, message in due.items():
+            if not raft.is_leader or message.term != raft.term:
+                continue  # another's business by now
+            if member in self._on_their_way:
+                self._failed.append(member)
+                continue
+            self._on_their_way[member] = metadata.index
+            message.snapshot = snapshot
+            parts.voice.info(
+                "sending database snapshot", to=f"{member:x}", snapshot_index=metadata.index
+            )
+            parts.peers.send_snapshot(message)
+
+    def kept_index(self, now_ns: int) -> int | None:
+        """Return the index the log must not be cut off after; None: wherever."""
+        if not self._kept and not self._on_their_way:
+            return None
+        if self._kept:
+            self._kept = [each for each in self._kept if each[0] > now_ns]
+        indexes = [*self._on_their_way.values(), *(index for _, index in self._kept)]
+        return min(indexes, default=None)
+
+    # Who they are.
+
+    def name_members(self) -> None:
+        """Tell the links who the other members are, after an applied change of them."""
+        self.flush_deferred()  # a member that goes must hear that it does
+        parts = self._parts
+        members, own_id = parts.membership.members, parts.member_id
+        if own_id in members:
+            parts.remotes = {}  # this member knows the others from the log by now
+        others: dict[int, Sequence[str]] = {
+            each: urls
+            for each, urls in parts.remotes.items()
+            if each not in parts.membership.removed
+        }
+        for each, member in members.items():
+            if each != own_id:
+                others[each] = member.peer_urls
+        for each in [each for each in self._on_their_way if each not in others]:
+            del self._on_their_way[each]
+        parts.peers.set_members(others)
+
+    def active_count(self) -> int:
+        """Return how many of the others are connected."""
+        parts = self._parts
+        members = parts.membership.members or parts.remotes
+        return sum(
+            each != parts.member_id and parts.peers.active_since_ns(each) is not None
+            for each in members
+        )

@@ -1,0 +1,54 @@
+"""Everything a node is made of, in one place: state and ports, no behaviour."""
+
+from dataclasses import dataclass, field
+
+from kvstore.apply.alarms import Alarms
+from kvstore.apply.applier import Applier
+from kvstore.apply.membership import Membership
+from kvstore.apply.quota import Quota
+from kvstore.auth.store import AuthStore
+from kvstore.lease.lessor import Lessor
+from kvstore.mvcc.backend import Backend
+from kvstore.mvcc.store import Store
+from kvstore.node.errands import ErrandDesk
+from kvstore.node.fence import Fence
+from kvstore.node.figures import Figures
+from kvstore.node.limits import Limits
+from kvstore.node.peers import NoPeers
+from kvstore.node.pending import Pending
+from kvstore.node.ports import LogFile, PeerLinks, SnapshotKeeper, Voice
+from kvstore.raft.rawnode import RawNode
+from kvstore.watch.hub import Hub
+from kvstore.wire.internal import RequestIds
+from kvstore.wire.splice import HeaderMaker
+
+
+@dataclass(slots=True)
+class Parts:
+    """One member's rooms."""
+
+    member_id: int
+    cluster_id: int
+    limits: Limits
+    raft: RawNode
+    log: LogFile
+    snapshots: SnapshotKeeper
+    backend: Backend
+    store: Store
+    lessor: Lessor
+    hub: Hub
+    alarms: Alarms
+    auth: AuthStore
+    membership: Membership
+    quota: Quota
+    applier: Applier
+    headers: HeaderMaker
+    request_ids: RequestIds
+    pending: Pending
+    voice: Voice
+    errands: ErrandDesk = field(default_factory=ErrandDesk)
+    figures: Figures = field(default_factory=Figures)
+    peers: PeerLinks = field(default_factory=NoPeers)
+    fence: Fence = field(default_factory=Fence)
+    # Members known only from asking them, until this member's own addition is applied: id → URLs.
+    remotes: dict[int, tuple[str, ...]] = field(default_factory=dict)

@@ -1,0 +1,64 @@
+"""The warning that applying a request took too long, in etcd's words, and not too often.
+
+A request with a waiter is timed by itself. The others share their batch's time; of a slow batch
+the largest entry is named, for the most bytes are the likeliest to have been the work.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from kvstore.apply.txn import Result
+from kvstore.errors import Refusal
+from kvstore.node.parts import Parts
+from kvstore.node.pending import Waiter
+from kvstore.raft.model import Entry
+from kvstore.wire.internal import unwrap
+from kvstore.wire.loggable import duration_text, loggable_entry
+from kvstore.wire.varint import WireError
+
+
+def warn(parts: Parts, waiter: Waiter, result: Result, took_ns: int) -> None:
+    """Tell of one slow request."""
+    failed = {"error": result.text} if isinstance(result, Refusal) else {}
+    response = "" if isinstance(result, Refusal) else f"size:{len(result)}"
+    _say(parts, took_ns, loggable_entry(waiter.field, waiter.body), response, failed)
+
+
+def warn_batch(parts: Parts, entries: Sequence[Entry], took_ns: int) -> None:
+    """Tell of a slow batch of entries nobody here waits for."""
+    largest = max(entries, key=lambda entry: len(entry.data))
+    try:
+        field, body, _ = unwrap(largest.data)
+        request = loggable_entry(field, body)
+    except WireError:
+        request = f"entry {largest.index} of type {largest.type}"
+    _say(parts, took_ns, request, "", {"batch-entries": len(entries)})
+
+
+def warn_read(parts: Parts, request: str, response: str, took_ns: int, prefix: str) -> None:
+    """Tell of a slow read; prefix is "read-only range " or "read-only txn "."""
+    _say(parts, took_ns, request, response, {}, prefix)
+
+
+def _say(
+    parts: Parts,
+    took_ns: int,
+    request: str,
+    response: str,
+    more: Mapping[str, object],
+    prefix: str = "",
+) -> None:
+    figures = parts.figures
+    omitted = figures.moderation.admit("apply", figures.clock())
+    if omitted is None:
+        return
+    fields: dict[str, object] = {
+        "took": duration_text(took_ns),
+        "expected-duration": duration_text(figures.slow_apply_ns),
+        "prefix": prefix,
+        "request": request,
+        "response": response,
+        **more,
+    }
+    if omitted:
+        fields["omitted-lines"] = omitted
+    parts.voice.warning("apply request took too long", **fields)

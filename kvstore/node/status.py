@@ -1,0 +1,41 @@
+"""What a member says of itself: the Status response."""
+
+from kvstore.errors import NO_LEADER
+from kvstore.mvcc.backend import Table
+from kvstore.mvcc.meta_rows import STORAGE_VERSION_KEY
+from kvstore.node.parts import Parts
+from kvstore.types import SERVER_VERSION
+from kvstore.wire.gen import rpc_pb2 as pb
+
+
+def status_response(parts: Parts) -> bytes:
+    """Return the encoded StatusResponse as of now."""
+    raft, backend, membership = parts.raft, parts.backend, parts.membership
+    quota_bytes = parts.limits.quota_bytes
+    self_member = membership.members.get(parts.member_id)
+    storage_version = backend.get(Table.META, STORAGE_VERSION_KEY)
+    errors = [] if raft.lead else [NO_LEADER.text]
+    errors += [
+        f"memberID:{member} alarm:{_alarm_name(kind)}" for member, kind in parts.alarms.raised()
+    ]
+    target = membership.downgrade_target
+    response = pb.StatusResponse(
+        version=SERVER_VERSION,
+        dbSize=backend.size_bytes(),
+        leader=raft.lead,
+        raftIndex=raft.committed,
+        raftTerm=raft.term,
+        raftAppliedIndex=raft.applied,
+        errors=errors,
+        dbSizeInUse=backend.size_in_use_bytes(),
+        isLearner=self_member is not None and self_member.is_learner,
+        storageVersion="" if storage_version is None else storage_version.decode(),
+        dbSizeQuota=quota_bytes if quota_bytes != 0 else parts.quota.limit_bytes,
+        downgradeInfo=pb.DowngradeInfo(enabled=target is not None, targetVersion=target or ""),
+    )
+    return parts.headers.field(parts.store.revision, raft.term) + response.SerializeToString()
+
+
+def _alarm_name(kind: int) -> str:
+    """Return what Go prints: the number, if a client raised an alarm that has no name."""
+    return pb.AlarmType.Name(kind) if kind in pb.AlarmType.values() else str(kind)

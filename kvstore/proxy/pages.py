@@ -1,0 +1,147 @@
+"""The proxy's HTTP pages, on its own port and on --metrics-addr.
+
+/metrics         an endpoint's, the same one always      /health         a read of the cluster
+/proxy/metrics   the proxy's own                         /proxy/health   a read and a watch
+                                                                         through the proxy
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from kvstore.errors import PERMISSION_DENIED, Code
+from kvstore.node.ports import Voice
+from kvstore.proxy.counts import Counts
+from kvstore.proxy.kv import KvProxy
+from kvstore.proxy.upstream import Upstream
+from kvstore.server.http.exchange import Request, Responder, method_not_allowed, plain_error
+from kvstore.server.http.site import Handler
+from kvstore.server.local_client import CallRefusedError
+from kvstore.server.metrics.exposition import CONTENT_TYPE, render
+from kvstore.server.metrics.process_families import read_process
+from kvstore.transport.peers.http_client import PeerRequestError, dial
+from kvstore.transport.peers.tls import PeerTls
+from kvstore.wire import rpc
+from kvstore.wire.gen import rpc_pb2 as pb
+
+_READ_S: Final = 1.0
+_WATCH_S: Final = 3.0
+_PAGE_S: Final = 10.0
+_PAGE_BYTES_MAX: Final = 64 << 20
+_KEY: Final = b"a"
+
+
+class ProxyPages:
+    """Serves the pages."""
+
+    def __init__(
+        self,
+        kv: KvProxy,
+        itself: Upstream | None,
+        endpoints: Sequence[str],
+        tls: PeerTls,
+        counts: Counts,
+        voice: Voice,
+    ) -> None:
+        """itself dials the advertised address; endpoints are those of the cluster."""
+        self._kv = kv
+        self._itself = itself
+        self._endpoint = random.SystemRandom().choice(endpoints)
+        self._tls = tls
+        self._counts = counts
+        self._voice = voice
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the pages by path."""
+        return {
+            "/metrics": self._metrics,
+            "/health": self._health,
+            "/proxy/metrics": self._proxy_metrics,
+            "/proxy/health": self._proxy_health,
+        }
+
+    async def _metrics(self, request: Request, respond: Responder) -> None:
+        url = self._endpoint
+        if not url.startswith("http"):
+            url = f"{'https' if request.is_tls else 'http'}://{url}"
+        try:
+            body = await asyncio.to_thread(_fetch, url, self._tls)
+        except PeerRequestError as error:
+            self._voice.warning("cannot read an endpoint's metrics", error=str(error))
+            await plain_error(respond, 500, "Internal server error")
+            return
+        await respond.whole(200, [("Content-Type", "text/plain; version=0.0.4")], body)
+
+    async def _proxy_metrics(self, request: Request, respond: Responder) -> None:
+        page = render([*self._counts.readings(), *read_process()])
+        await respond.whole(200, [("Content-Type", CONTENT_TYPE)], page)
+
+    async def _health(self, request: Request, respond: Responder) -> None:
+        await self._tell(request, respond, await self._read_fault(through_proxy=False))
+
+    async def _proxy_health(self, request: Request, respond: Responder) -> None:
+        if self._itself is None:
+            await self._tell(request, respond, "no connection to proxy")
+            return
+        fault = await self._read_fault(through_proxy=True)
+        if not fault and not await self._is_watching(self._itself):
+            fault = "WATCH TIMEOUT"
+        await self._tell(request, respond, fault)
+
+    async def _read_fault(self, *, through_proxy: bool) -> str:
+        body = pb.RangeRequest(key=_KEY).SerializeToString()
+        try:
+            async with asyncio.timeout(_READ_S):
+                if through_proxy and self._itself is not None:
+                    await self._itself.call(rpc.RANGE, body)
+                else:
+                    await self._kv.range(body, {})
+        except CallRefusedError as refused:
+            if refused.text == PERMISSION_DENIED.text:
+                return ""
+            return f"GET ERROR:{refused.text}"
+        except TimeoutError:
+            return "GET ERROR:context deadline exceeded"
+        return ""
+
+    async def _is_watching(self, itself: Upstream) -> bool:
+        create = pb.WatchCreateRequest(key=_KEY)
+        try:
+            async with asyncio.timeout(_WATCH_S):
+                stream = await itself.open(rpc.WATCH)
+                try:
+                    await stream.send(pb.WatchRequest(create_request=create).SerializeToString())
+                    async for _ in stream:
+                        return True
+                finally:
+                    stream.cancel()
+        except TimeoutError:
+            return False
+        except CallRefusedError as refused:
+            self._voice.warning(
+                "the proxy's own watch failed", code=Code(refused.code).name, error=refused.text
+            )
+        return False
+
+    async def _tell(self, request: Request, respond: Responder, fault: str) -> None:
+        if request.method != "GET":
+            await method_not_allowed(respond, "GET")
+            return
+        health = {"health": "false" if fault else "true", "reason": fault}
+        text = json.dumps(health, separators=(",", ":"), ensure_ascii=False)
+        if fault:
+            self._voice.warning("/health error", output=text, status_code=503)
+            await plain_error(respond, 503, text)
+            return
+        await respond.whole(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
+
+
+def _fetch(url: str, tls: PeerTls) -> bytes:
+    connection = dial(url, tls, _PAGE_S)
+    try:
+        answer = connection.ask("GET", "/metrics", [], timeout_s=_PAGE_S, bytes_max=_PAGE_BYTES_MAX)
+        return answer.body
+    finally:
+        connection.close()

@@ -1,0 +1,198 @@
+"""What a follower does: take the leader's word for the log, and pass on what is not for it.
+
+    append     fits after (index, term) → take it, answer the last index we now share
+               does not fit             → refuse, with the furthest place where we may agree
+               before our commit        → answer our commit: all up to there is shared
+    snapshot   ahead of our log         → it replaces the log, the configuration and the state
+
+The laws: an answer speaks for what is saved; nothing committed is ever replaced. A message that
+would break them is passed over with a warning: a bad peer must not take this member down.
+"""
+
+from kvstore.raft import confchange
+from kvstore.raft.confchange import ConfChangeError
+from kvstore.raft.election import start_campaign
+from kvstore.raft.log import entry_size
+from kvstore.raft.model import (
+    EMPTY_SNAPSHOT,
+    NO_NODE,
+    Entry,
+    Message,
+    MessageType,
+    Role,
+    SnapshotMetadata,
+)
+from kvstore.raft.ready import ProposeOutcome, ProposeResult
+from kvstore.raft.reconfiguration import set_configuration
+from kvstore.raft.state import State, send, warn
+
+
+def on_append(state: State, message: Message) -> None:
+    """Take entries from the leader."""
+    _hear_leader(state, message)
+    append(state, message)
+
+
+def on_heartbeat(state: State, message: Message) -> None:
+    """Take the commit index from the leader."""
+    _hear_leader(state, message)
+    heartbeat(state, message)
+
+
+def on_snapshot(state: State, message: Message) -> None:
+    """Take a snapshot from the leader."""
+    _hear_leader(state, message)
+    snapshot(state, message)
+
+
+def on_timeout_now(state: State, message: Message) -> None:
+    """Campaign at once: the leader hands over to this member."""
+    start_campaign(state, transfer=True)
+
+
+def on_read_index_response(state: State, message: Message) -> None:
+    """Take the leader's answer to a read-index request of ours."""
+    if len(message.entries) != 1:
+        warn(state, f"{message.from_:x} answered {len(message.entries)} reads at once")
+        return
+    state.read_states.append((message.index, message.entries[0].data))
+
+
+def forward(state: State, message: Message) -> None:
+    """Pass on to the leader what only it can do; without a leader it is lost, as any message."""
+    if state.lead != NO_NODE:
+        message.to = state.lead
+        send(state, message)
+
+
+def propose(state: State, entries: list[Entry]) -> ProposeResult:
+    """Send proposals to the leader, in messages of bounded size."""
+    if state.role is not Role.FOLLOWER or state.lead == NO_NODE:
+        return ProposeResult(ProposeOutcome.NO_LEADER)
+    bytes_max = state.config.max_size_per_message
+    batch: list[Entry] = []
+    batch_bytes = 0
+    for entry in entries:
+        size_bytes = entry_size(entry)
+        if batch and batch_bytes + size_bytes > bytes_max:
+            send(state, Message(MessageType.PROP, state.lead, entries=batch))
+            batch, batch_bytes = [], 0
+        batch.append(entry)
+        batch_bytes += size_bytes
+    send(state, Message(MessageType.PROP, state.lead, entries=batch))
+    return ProposeResult(ProposeOutcome.FORWARDED)
+
+
+def append(state: State, message: Message) -> None:
+    """Put the leader's entries into the log, or say where to try."""
+    log, entries = state.log, message.entries
+    if not _is_run(message):
+        warn(state, f"{message.from_:x} sent entries that do not follow one another")
+        return
+    if message.index < log.committed:
+        _acknowledge(state, message.from_, log.committed)
+        return
+    if not log.matches(message.index, message.log_term):
+        _reject(state, message)
+        return
+    known = log.find_conflict(entries)
+    if known < len(entries):
+        if entries[known].index <= log.committed:
+            warn(
+                state,
+                f"{message.from_:x} sent another entry {entries[known].index} than the committed",
+            )
+            return
+        log.replace_from(entries[known:] if known else entries)
+    last = message.index + len(entries)
+    log.commit_to(min(message.commit, last))
+    _acknowledge(state, message.from_, last)
+
+
+def heartbeat(state: State, message: Message) -> None:
+    """Answer the leader's heartbeat, and commit what it says is committed."""
+    log = state.log
+    if message.commit > log.last_index:
+        warn(
+            state,
+            f"{message.from_:x} says {message.commit} is committed and known here,"
+            f" but the log ends at {log.last_index}: entries have been lost",
+        )
+    else:
+        log.commit_to(message.commit)
+    send(state, Message(MessageType.HEARTBEAT_RESP, message.from_, context=message.context))
+
+
+def snapshot(state: State, message: Message) -> None:
+    """Let a snapshot replace log and configuration, if it is news; answer how far we are."""
+    metadata = (message.snapshot or EMPTY_SNAPSHOT).metadata
+    if message.snapshot is not None and _is_news(state, message.from_, metadata):
+        try:
+            configuration = confchange.restore(metadata.conf_state)
+        except ConfChangeError as error:
+            warn(state, f"{message.from_:x} sent a snapshot at {metadata.index}: {error}")
+            return
+        state.log.restore(message.snapshot)
+        state.progress = {}
+        set_configuration(state, configuration)
+    _acknowledge(state, message.from_, state.log.committed)
+
+
+def _hear_leader(state: State, message: Message) -> None:
+    state.election_elapsed = 0
+    state.lead = message.from_
+
+
+def _is_run(message: Message) -> bool:
+    """Tell whether the entries are numbered on from message.index, in terms that do not fall."""
+    index, term = message.index, message.log_term
+    for entry in message.entries:
+        index += 1
+        if entry.index != index or entry.term < term:
+            return False
+        term = entry.term
+    return term <= message.term
+
+
+def _is_news(state: State, from_: int, metadata: SnapshotMetadata) -> bool:
+    log, conf_state = state.log, metadata.conf_state
+    if metadata.index <= log.committed:
+        return False
+    if state.id not in (*conf_state.voters, *conf_state.learners, *conf_state.voters_outgoing):
+        warn(state, f"{from_:x} sent a snapshot at {metadata.index} without this member in it")
+        return False
+    if log.matches(metadata.index, metadata.term):
+        log.commit_to(metadata.index)  # we have all of it as entries
+        return False
+    return True
+
+
+def _acknowledge(state: State, to: int, index: int) -> None:
+    """Say that our log is the leader's up to index; a word not gone out yet is said anew."""
+    late = state.messages_late
+    last = late[-1] if late else None
+    if last is not None and (last.type, last.to, last.term, last.reject) == (
+        MessageType.APP_RESP,
+        to,
+        state.term,
+        False,
+    ):
+        last.index = max(last.index, index)
+        return
+    send(state, Message(MessageType.APP_RESP, to, index=index))
+
+
+def _reject(state: State, message: Message) -> None:
+    log = state.log
+    hint, hint_term = log.conflict_hint(min(message.index, log.last_index), message.log_term)
+    send(
+        state,
+        Message(
+            MessageType.APP_RESP,
+            message.from_,
+            index=message.index,
+            log_term=hint_term,
+            reject=True,
+            reject_hint=hint,
+        ),
+    )

@@ -1,0 +1,90 @@
+"""What goes into a RawNode at its start, and what it hands out: plain data.
+
+One Ready is one round: save, send, apply, advance. Order within it:
+
+    messages_early   may leave at once
+    snapshot         saved and applied first, if there is one
+    entries          saved; then hard_state; synced if must_sync
+    messages_late    leave only now
+    committed        applied: saved in an earlier round, or, where this member is alone, in this one
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from kvstore.raft.model import (
+    EMPTY_CONF_STATE,
+    EMPTY_HARD_STATE,
+    ConfState,
+    Entry,
+    HardState,
+    Message,
+    Role,
+    Snapshot,
+)
+
+
+@dataclass(slots=True)
+class InitialState:
+    """What was saved: a new member has nothing of all this.
+
+    entries follow snapshot_index without a gap; conf_state belongs to applied, which lies between
+    snapshot_index and the last entry, and may be ahead of hard_state.commit (whatever was applied
+    was committed).
+    """
+
+    hard_state: HardState = EMPTY_HARD_STATE
+    conf_state: ConfState = EMPTY_CONF_STATE
+    snapshot_index: int = 0
+    snapshot_term: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    applied: int = 0
+
+
+class SoftState(NamedTuple):
+    """Who leads, and what this member is; not saved."""
+
+    lead: int
+    role: Role
+
+
+@dataclass(slots=True)
+class Ready:
+    """What raft wants done; hand it back to RawNode.advance once it is."""
+
+    soft_state: SoftState | None  # if changed
+    hard_state: HardState | None  # if changed
+    snapshot: Snapshot | None  # to save and apply before anything else
+    entries: list[Entry]  # to save; they replace what the log holds from the first's index on
+    committed: list[Entry]  # to apply
+    messages_early: list[Message]  # may overtake our own disk
+    messages_late: list[Message]  # only once entries, hard_state and snapshot are saved
+    read_states: list[
+        tuple[int, bytes]
+    ]  # (index, context): reads may be served at applied >= index
+    must_sync: bool  # whether saving must reach the disk; else it may wait for the next that must
+    warnings: list[str]  # what was passed over or refused of what peers sent, for the operator
+
+
+class ProposeOutcome(IntEnum):
+    """What became of a proposal; all but the first three are refusals."""
+
+    ACCEPTED = 0  # in the log of this leader
+    FORWARDED = 1  # on its way to the leader; it may get lost
+    EMPTY = 2  # nothing was proposed
+    NO_LEADER = 3
+    TRANSFERRING = 4  # leadership is being handed over
+    UNCOMMITTED_FULL = 5  # too much waits to be committed
+    REMOVED = 6  # this leader is no longer a member
+    CHANGE_REFUSED = 7  # the configuration change cannot be made; see reason
+    CHANGE_UNDER_WAY = 8  # an earlier configuration change must be applied first; see reason
+
+
+class ProposeResult(NamedTuple):
+    """What became of a proposal: if accepted, where its first entry is."""
+
+    outcome: ProposeOutcome
+    first_index: int = 0
+    term: int = 0
+    reason: str = ""

@@ -1,0 +1,110 @@
+"""All that one member knows, as plain data; what happens to it is in the modules of the roles.
+
+    election ─┐
+    follower  ├──► transitions ──► state ──► log, progress, read_index, confchange
+    candidate ├──► replication ──►
+    leader   ─┘
+
+Messages pile up in two lists until the next Ready: `messages` depend on nothing that is not saved
+yet if this member leads; `messages_late` speak for our disk (votes, acknowledgements) and may never
+leave before what they promise is saved.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from kvstore.raft.confchange import EMPTY_CONFIGURATION, Configuration
+from kvstore.raft.config import Config, Rng
+from kvstore.raft.log import Log
+from kvstore.raft.model import EMPTY_CONF_STATE, NO_NODE, ConfState, Message, MessageType, Role
+from kvstore.raft.progress import Progress
+from kvstore.raft.read_index import ReadIndex
+
+WARNINGS_MAX: Final = 64  # per Ready; the rest would say the same
+_SPEAKS_FOR_DISK: Final = frozenset(
+    (MessageType.APP_RESP, MessageType.VOTE_RESP, MessageType.PRE_VOTE_RESP)
+)
+# Forwarded on behalf of a client, in whatever term the leader is: they carry no term.
+_WITHOUT_TERM: Final = frozenset((MessageType.PROP, MessageType.READ_INDEX))
+
+
+@dataclass(slots=True)
+class State:
+    """One member."""
+
+    config: Config
+    rng: Rng
+    log: Log
+
+    # Saved before a message that depends on it leaves.
+    term: int = 0
+    vote: int = NO_NODE
+
+    role: Role = Role.FOLLOWER
+    lead: int = NO_NODE
+
+    # Who takes part. conf_state_applied belongs to log.applied, configuration may be ahead of it
+    # while a Ready is being applied.
+    configuration: Configuration = EMPTY_CONFIGURATION
+    conf_state_applied: ConfState = EMPTY_CONF_STATE
+    conf_index: int = 0  # where conf_state_applied came into force, at the latest
+    progress: dict[int, Progress] = field(default_factory=dict)
+    votes: dict[int, bool] = field(default_factory=dict)
+
+    # Time, in ticks: since the leader was heard (a leader: since the quorum was checked).
+    election_elapsed: int = 0
+    heartbeat_elapsed: int = 0
+    election_timeout: int = 0  # drawn anew at every change of role
+
+    # The leader's.
+    transferee: int = NO_NODE
+    pending_conf_index: int = 0  # no configuration change enters before this is applied
+    uncommitted_bytes: int = 0  # kept only if there is a limit
+    reads: ReadIndex = field(default_factory=ReadIndex)
+
+    append_due: dict[int, bool] = field(default_factory=dict)  # member → even without entries
+    heartbeat_due: bool = False
+
+    # What the next Ready takes along.
+    messages: list[Message] = field(default_factory=list)
+    messages_late: list[Message] = field(default_factory=list)
+    read_states: list[tuple[int, bytes]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def id(self) -> int:
+        """This member."""
+        return self.config.id
+
+    @property
+    def is_learner(self) -> bool:
+        """Whether this member is sent the log but not counted."""
+        return self.config.id in self.configuration.learners
+
+    @property
+    def is_only_voter(self) -> bool:
+        """Whether this member is a quorum by itself."""
+        configuration = self.configuration
+        return not configuration.outgoing and configuration.voters == {self.config.id}
+
+    @property
+    def is_promotable(self) -> bool:
+        """Whether this member may become leader."""
+        votes = self.config.id in self.configuration.all_voters
+        return votes and self.log.pending_snapshot is None
+
+
+def send(state: State, message: Message) -> None:
+    """Put a message with the next Ready; votes bring their own term, all else has the current."""
+    if message.from_ == NO_NODE:
+        message.from_ = state.config.id
+    if message.term == 0 and message.type not in _WITHOUT_TERM:
+        message.term = state.term
+    late = message.type in _SPEAKS_FOR_DISK
+    (state.messages_late if late else state.messages).append(message)
+
+
+def warn(state: State, text: str) -> None:
+    """Tell the operator of something a peer sent that cannot be right."""
+    if len(state.warnings) < WARNINGS_MAX:
+        state.warnings.append(text)

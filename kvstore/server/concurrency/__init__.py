@@ -1,0 +1,1 @@
+"""Locks and elections: services made of leases, transactions and watches, nothing else."""

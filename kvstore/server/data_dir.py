@@ -1,0 +1,69 @@
+"""The data directory: etcd's layout, with our database beside its log.
+
+<data-dir>/member/wal    segments (or --wal-dir)
+<data-dir>/member/snap   snapshot files; an etcd's database when there is one to take over
+<data-dir>/member/lmdb   the state
+<data-dir>/member/tmp    database files on their way to a client
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kvstore.errors import DataDirError
+from kvstore.node.ports import Voice
+
+_PRIVATE_MODE: Final = 0o700
+_KNOWN: Final = frozenset({"member", "fixtures"})  # the latter: certificates made here
+
+
+class DataDir(NamedTuple):
+    """Where everything of one member lives."""
+
+    member: Path
+    wal: Path
+    snap: Path
+    lmdb: Path
+    tmp: Path
+
+
+def prepare(root: Path, wal_dir: Path | None, voice: Voice) -> DataDir:
+    """Make the directories that are missing; refuse what cannot be a member's data directory."""
+    member = root / "member"
+    places = DataDir(
+        member, wal_dir or member / "wal", member / "snap", member / "lmdb", member / "tmp"
+    )
+    try:
+        for directory in (root, member, places.snap):
+            directory.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
+            _check_writable(directory)
+        places.wal.parent.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
+        _check_mode(root, voice)
+        for name in sorted(os.listdir(root)):
+            if name not in _KNOWN:
+                voice.warning(
+                    "found invalid file under data directory", filename=name, data_dir=str(root)
+                )
+    except OSError as error:
+        raise DataDirError(f"cannot use data directory {root}: {error.strerror}") from error
+    if (root / "proxy").exists():
+        raise DataDirError(f"{root} holds both a member and a v2 proxy; it can serve only one")
+    return places
+
+
+def _check_writable(directory: Path) -> None:
+    probe = directory / ".touch"
+    probe.write_bytes(b"")
+    probe.unlink()
+
+
+def _check_mode(root: Path, voice: Voice) -> None:
+    mode = stat.S_IMODE(root.stat().st_mode)
+    if mode != _PRIVATE_MODE:
+        voice.warning(
+            "data directory may be read by others",
+            data_dir=str(root),
+            mode=f"{mode:04o}",
+            recommended=f"{_PRIVATE_MODE:04o}",
+        )

@@ -1,0 +1,301 @@
+"""Failpoints by environment and over HTTP, with gofail's language, so that its users' tools work.
+
+    GOFAIL_FAILPOINTS='raftBeforeSave=sleep("200ms");walAfterSync=panic'    set at start
+    GOFAIL_HTTP=127.0.0.1:22381                                             served while running
+        GET /               name=terms, a line each
+        GET /name           terms       GET /name/count    how often they acted
+        PUT /name           body: terms            PUT /failpoints    body: name=terms;name=terms
+        DELETE /name        off again
+
+    terms    1*sleep("50ms")->25.5%panic->return("text")
+             the first term whose counts and chances allow it acts; sleep takes a duration or
+             milliseconds; panic ends the process at once, with exit code 2, as etcd's would
+
+Never for production: whoever reaches the address can stop the server.
+"""
+
+import os
+import random
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, NamedTuple
+
+from typing_extensions import override
+
+from kvstore import failpoints
+from kvstore.config.values import parse_duration
+from kvstore.errors import ConfigError
+
+TERMS_BYTES_MAX: Final = 1 << 20
+PANIC_EXIT_CODE: Final = 2
+_ACTIONS: Final = ("off", "return", "sleep", "panic", "break", "print")
+_MOD: Final = re.compile(r"(\d+)\*|(\d+(?:\.\d+)?)%")
+_VALUE: Final = re.compile(r'\((?:"((?:[^"\\]|\\.)*)"|(-?\d+)|(true|false))?\)')
+_ESCAPE: Final = re.compile(r"\\(.)")
+
+Value = str | int | bool | None
+
+
+class Term(NamedTuple):
+    """One step of a chain."""
+
+    counts: list[int]  # how often it may still act; all must be above 0
+    chances: tuple[float, ...]
+    action: str
+    value: Value
+
+
+def parse(text: str) -> list[Term]:
+    """Read a chain of terms; ValueError names what is left unread."""
+    terms: list[Term] = []
+    rest = text
+    while rest:
+        if terms:
+            if not rest.startswith("->"):
+                raise ValueError(f'failpoint: could not parse terms "{text}" past "{rest}"')
+            rest = rest[2:]
+        counts, chances = [], []
+        while (mod := _MOD.match(rest)) is not None:
+            if mod.group(1):
+                counts.append(int(mod.group(1)))
+            else:
+                chances.append(float(mod.group(2)) / 100)
+            rest = rest[mod.end() :]
+        action = next((each for each in _ACTIONS if rest.startswith(each)), None)
+        if action is None:
+            raise ValueError(f'failpoint: could not parse terms "{text}" past "{rest}"')
+        rest = rest[len(action) :]
+        value: Value = None
+        if (given := _VALUE.match(rest)) is not None:
+            rest = rest[given.end() :]
+            value = _value(given)
+        terms.append(_checked(Term(counts, tuple(chances), action, value), text))
+    if not terms:
+        raise ValueError("failpoint: could not parse terms: there are none")
+    return terms
+
+
+def _value(given: re.Match[str]) -> Value:
+    text, number, boolean = given.groups()
+    if text is not None:
+        return _ESCAPE.sub(r"\1", text)
+    if number is not None:
+        return int(number)
+    return None if boolean is None else boolean == "true"
+
+
+def _checked(term: Term, text: str) -> Term:
+    """Refuse what could not be carried out once it is hit."""
+    if term.action == "sleep":
+        _seconds(term.value, text)
+    if term.action == "break":
+        raise ValueError(f'failpoint: "{text}": break starts a debugger of Go; it does not apply')
+    return term
+
+
+def _seconds(value: Value, text: str) -> float:
+    if isinstance(value, str):
+        return parse_duration(value) / 1e9
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f'failpoint: "{text}": sleep needs a duration or milliseconds')
+    return value / 1000
+
+
+class Armed:
+    """The terms of one failpoint; called at every hit, from any thread."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self.text = text
+        self.count = 0
+        self._terms = parse(text)
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Value:
+        """Act; the value is that of a return, or None."""
+        with self._lock:
+            term = next((each for each in self._terms if _allowed(each)), None)
+            if term is None:
+                return None
+            self.count += 1
+        match term.action:
+            case "sleep":
+                time.sleep(_seconds(term.value, self.text))
+            case "panic":
+                _end_process(self._name, term.value)
+            case "print":
+                sys.stdout.write(f"failpoint print: {self._name}\n")
+            case "return":
+                return "" if term.value is None else term.value
+            case _:
+                pass
+        return None
+
+
+def _allowed(term: Term) -> bool:
+    for position, left in enumerate(term.counts):
+        if left <= 0:
+            return False
+        term.counts[position] = left - 1
+    # Not a secret, and not to be repeatable: the operator asked for chance.
+    return all(random.random() <= chance for chance in term.chances)  # noqa: TID251
+
+
+def _end_process(name: str, value: Value) -> None:
+    sys.stderr.write(f"panic: failpoint panic: {name if value is None else value}\n")
+    sys.stderr.flush()
+    os._exit(PANIC_EXIT_CODE)  # as a crash: nothing is closed, nothing flushed
+
+
+class Panel:
+    """Which failpoints are armed, with what."""
+
+    def __init__(self) -> None:
+        self._armed: dict[str, Armed] = {}
+
+    def set(self, name: str, text: str) -> None:
+        """Arm a failpoint; ValueError for terms that cannot be read, KeyError for its name."""
+        if name not in failpoints.NAMES:
+            raise KeyError("failpoint: failpoint does not exist")
+        armed = Armed(name, text)
+        self._armed[name] = armed
+        failpoints.arm(name, armed)
+
+    def clear(self, name: str) -> None:
+        """Disarm a failpoint; ValueError if it is not armed, KeyError for its name."""
+        if name not in failpoints.NAMES:
+            raise KeyError("failpoint: failpoint does not exist")
+        if self._armed.pop(name, None) is None:
+            raise ValueError("failpoint: failpoint is disabled")
+        failpoints.disarm(name)
+
+    def text(self, name: str) -> str:
+        """Return a failpoint's terms; KeyError for its name, ValueError if it is not armed."""
+        return self._known(name).text
+
+    def count(self, name: str) -> int:
+        """Return how often it acted; errors as text()."""
+        return self._known(name).count
+
+    def _known(self, name: str) -> Armed:
+        if name not in failpoints.NAMES:
+            raise KeyError("failpoint: failpoint does not exist")
+        if name not in self._armed:
+            raise ValueError("failpoint: failpoint is disabled")
+        return self._armed[name]
+
+    def lines(self) -> str:
+        """Return all there are, a line each."""
+        armed = self._armed
+        return "".join(
+            f"{name}={armed[name].text if name in armed else ''}\n"
+            for name in sorted(failpoints.NAMES)
+        )
+
+
+def from_environment(environment: Mapping[str, str]) -> Callable[[], None] | None:
+    """Set and serve what the environment asks for; return what ends the serving, if anything.
+
+    ConfigError for terms that cannot be read, a name that is unknown, or an address not to be had.
+    """
+    panel = Panel()
+    try:
+        for name, text in _split(environment.get("GOFAIL_FAILPOINTS", "")).items():
+            panel.set(name, text)
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"GOFAIL_FAILPOINTS: {error.args[0]}") from None
+    address = environment.get("GOFAIL_HTTP", "")
+    return _serve(panel, address) if address else None
+
+
+def _split(text: str) -> dict[str, str]:
+    found = {}
+    for item in filter(None, text.split(";")):
+        name, equals, terms = item.partition("=")
+        if not equals or "=" in terms:
+            raise ValueError(f'bad failpoint "{item}"')
+        found[name] = terms
+    return found
+
+
+def _serve(panel: Panel, address: str) -> Callable[[], None]:
+    host, _, port = address.rpartition(":")
+    try:
+        server = ThreadingHTTPServer((host, int(port)), _handler(panel))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"GOFAIL_HTTP {address}: {error}") from None
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, name="failpoints", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
+
+
+def _handler(panel: Panel) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """One request."""
+
+        protocol_version = "HTTP/1.1"
+
+        @override
+        def log_message(self, format: str, *args: object) -> None:
+            """Leave the operator's log to the server."""
+
+        def _answer(self, status: int, text: str) -> None:
+            body = text.encode()
+            self.send_response(status)
+            if status != 204:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if status != 204:
+                self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            """Show all, one, or how often one acted."""
+            name = self.path[1:]
+            try:
+                if not name:
+                    self._answer(200, panel.lines())
+                elif name.endswith("/count"):
+                    self._answer(200, str(panel.count(name.removesuffix("/count"))))
+                else:
+                    self._answer(200, panel.text(name) + "\n")
+            except (KeyError, ValueError) as error:
+                self._answer(404, f"failed to GET: {error.args[0]}\n")
+
+        def do_PUT(self) -> None:
+            """Arm one, or several."""
+            length = self.headers.get("Content-Length", "0")
+            if not length.isdigit() or int(length) > TERMS_BYTES_MAX:
+                self._answer(400, f"a body of {length} bytes; at most {TERMS_BYTES_MAX} are read\n")
+                return
+            text = self.rfile.read(int(length)).decode(errors="replace")
+            name = self.path[1:]
+            try:
+                wanted = _split(text) if name.lower() == "failpoints" else {name: text}
+                for each, terms in wanted.items():
+                    panel.set(each, terms)
+            except (KeyError, ValueError) as error:
+                self._answer(400, f"fail to set failpoint: {error.args[0]}\n")
+            else:
+                self._answer(204, "")
+
+        def do_DELETE(self) -> None:
+            """Disarm one."""
+            try:
+                panel.clear(self.path[1:])
+            except (KeyError, ValueError) as error:
+                self._answer(400, f"failed to delete failpoint {error.args[0]}\n")
+            else:
+                self._answer(204, "")
+
+    return Handler

@@ -1,0 +1,88 @@
+"""Metrics of the client port: grpc_server_* as go-grpc-middleware names them, and etcd's own.
+
+As in etcd every method has its rows from the start, so that a rate begins at 0.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kvstore.errors import Code
+from kvstore.histograms import Histogram
+from kvstore.server.metrics.exposition import Family, Kind, Number, labels
+from kvstore.server.metrics.rooms import Rooms
+from kvstore.wire import rpc
+from kvstore.wire.rpc import METHODS
+from kvstore.wire.rpc import Kind as Streaming
+
+F = Family[Rooms]
+_COUNTER, _HISTOGRAM = Kind.COUNTER, Kind.HISTOGRAM
+_TYPES: Final = {
+    Streaming.UNARY: "unary",
+    Streaming.SERVER_STREAM: "server_stream",
+    Streaming.BIDI: "bidi_stream",
+}
+_CODE_NAMES: Final = {
+    code: "OK" if code == Code.OK else code.name.title().replace("_", "") for code in Code
+}
+_METHOD_LABELS: Final = [
+    labels(grpc_method=method.name, grpc_service=method.service, grpc_type=_TYPES[method.kind])
+    for method in METHODS
+]
+_HANDLED_LABELS: Final = {
+    (method.id, int(code)): f"{labels(grpc_code=_CODE_NAMES[code])},{_METHOD_LABELS[method.id]}"
+    for code in sorted(Code, key=_CODE_NAMES.__getitem__)
+    for method in METHODS
+}
+# What etcd calls a request in its own histogram, where it is not the method's name.
+_REQUEST_TYPES: Final = {
+    rpc.COMPACT: "Compaction",
+} | {
+    method.id: f"Auth{method.name}"
+    for method in METHODS
+    if method.service == "etcdserverpb.Auth" and method.name.startswith(("User", "Role"))
+}
+
+
+def _by_method(counts: list[int]) -> Mapping[str, Number]:
+    return dict(zip(_METHOD_LABELS, counts, strict=True))
+
+
+def _handled(rooms: Rooms) -> Mapping[str, Number]:
+    handled = rooms.calls.handled
+    return {text: handled.get(key, 0) for key, text in _HANDLED_LABELS.items()}
+
+
+def _handling(rooms: Rooms) -> Mapping[str, Histogram]:
+    handling = rooms.calls.handling
+    return {} if handling is None else dict(zip(_METHOD_LABELS, handling, strict=True))
+
+
+def _durations(rooms: Rooms) -> Mapping[str, Histogram]:
+    return {
+        labels(
+            success="true" if went_well else "false",
+            type=_REQUEST_TYPES.get(method, METHODS[method].name),
+        ): histogram
+        for (method, went_well), histogram in sorted(rooms.calls.durations.items())
+    }
+
+
+def _versions(rooms: Rooms) -> Mapping[str, Number]:
+    return {
+        labels(client_api_version=version, type="unary" if is_unary else "stream"): count
+        for (version, is_unary), count in sorted(rooms.calls.versions.items())
+        if count
+    }
+
+
+FAMILIES: Final[tuple[F, ...]] = (
+    F("etcd_network_client_grpc_received_bytes_total", _COUNTER, "The total number of bytes received from grpc clients.", lambda r: r.calls.received_bytes),
+    F("etcd_network_client_grpc_sent_bytes_total", _COUNTER, "The total number of bytes sent to grpc clients.", lambda r: r.calls.sent_bytes),
+    F("etcd_server_client_requests_total", _COUNTER, "The total number of client requests per client version.", _versions),
+    F("etcd_server_request_duration_seconds", _HISTOGRAM, "Response latency distribution in seconds for each type.", _durations),
+    F("grpc_server_handled_total", _COUNTER, "Total number of RPCs completed on the server, regardless of success or failure.", _handled),
+    F("grpc_server_handling_seconds", _HISTOGRAM, "Histogram of response latency (seconds) of gRPC that had been application-level handled by the server.", _handling),
+    F("grpc_server_msg_received_total", _COUNTER, "Total number of RPC stream messages received on the server.", lambda r: _by_method(r.calls.received)),
+    F("grpc_server_msg_sent_total", _COUNTER, "Total number of gRPC stream messages sent by the server.", lambda r: _by_method(r.calls.sent)),
+    F("grpc_server_started_total", _COUNTER, "Total number of RPCs started on the server.", lambda r: _by_method(r.calls.started)),
+)  # fmt: skip

@@ -1,0 +1,386 @@
+"""Calls and messages by method and code, counted a batch at a time.
+
+    arrived(inbox) ──► started, received          left(out) ──► handled, sent, how long it took
+
+The usual turn answers all calls it was given: then nothing is remembered, and a few counts over the
+whole batch do. Only of calls that stay longer is each one kept, with its turn.
+
+    slot = number of the turn << METHOD_BITS | method
+
+Ids below 0 are the process's own and are not counted, except those from FOR_CLIENTS downwards: what
+the gateway asks for its clients, as etcd's gateway is a client of its own server. A call whose
+client went away is handled as CANCELED, as etcd counts it. Everything here runs in the driver's
+thread.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import repeat
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from kvstore.errors import Code
+from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
+from kvstore.node.inbox import Inbox, Outbox
+from kvstore.server.local_client import FOR_CLIENTS
+from kvstore.wire import rpc
+from kvstore.wire.rpc import METHODS, Kind
+
+METHOD_BITS: Final = 8
+_METHOD_MASK: Final = (1 << METHOD_BITS) - 1
+_HANDLING_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_VERSION_KEY: Final = "client-api-version"
+_VERSIONS_MAX: Final = 32  # clients name their version themselves
+_OTHER_VERSION: Final = "other"
+_UNKNOWN_VERSION: Final = "unknown"
+_UNARY: Final = frozenset(method.id for method in METHODS if method.kind == Kind.UNARY)
+
+_first: Final = itemgetter(0)
+_second: Final = itemgetter(1)
+_third: Final = itemgetter(2)
+
+CallTuple = tuple[int, int, bytes]
+Stages = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Slow:
+    """Calls of one kind that arrived together, left together, and took long."""
+
+    method: int
+    code: int
+    count: int
+    took_ns: int
+    in_one_turn: bool  # answered in the turn they arrived in
+    before: Stages  # times spent so far in each stage, when they arrived
+    request: bytes | None  # of one of them, where it is still known
+    response: bytes | None  # its
+    call_id: int | None = None  # its
+
+
+class OpenCalls(NamedTuple):
+    """Calls or streams of one method that are open."""
+
+    method: int
+    count: int  # type: ignore[assignment]
+    oldest_ns: int  # age
+
+
+class _Turn:
+    """The turn some open calls arrived in."""
+
+    __slots__ = ("began_ns", "calls", "left", "stages")
+
+    def __init__(self, began_ns: int, stages: Stages, calls: list[CallTuple]) -> None:
+        self.began_ns = began_ns
+        self.stages = stages
+        self.calls = calls
+        self.left = len(calls)
+
+
+class Calls:
+    """The calls and streams of the client port."""
+
+    def __init__(
+        self, slow_ns: int, on_slow: Callable[[Slow], None], *, extensive: bool = False
+    ) -> None:
+        """on_slow is told of unary calls that took longer than slow_ns.
+
+        extensive: also keep how long the calls of each method took.
+        """
+        assert len(METHODS) <= 1 << METHOD_BITS
+        self._slow_ns = slow_ns
+        self._on_slow = on_slow
+        self.started = [0] * len(METHODS)
+        self.received = [0] * len(METHODS)  # messages
+        self.sent = [0] * len(METHODS)
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.handled: dict[tuple[int, int], int] = {}  # (method, code) → calls
+        self.durations: dict[tuple[int, bool], Histogram] = {}  # unary: (method, went well)
+        self.handling: list[Histogram] | None = None
+        if extensive:
+            self.handling = [Histogram(_HANDLING_BOUNDS) for _ in METHODS]
+        self.versions: dict[tuple[str, bool], int] = {}  # (client's version, is unary) → calls
+        self._turn = 0
+        self._began_ns = 0
+        self._stages: Stages = ()
+        self._batch: list[CallTuple] = []
+        self._batch_counts: dict[int, int] = {}  # its calls by method
+        self._open: dict[int, int] = {}  # call → slot
+        self._turns: dict[int, _Turn] = {}  # of open calls
+        self._streams: dict[int, tuple[int, int]] = {}  # stream → (method, since ns)
+        self._others: dict[int, int] = {}  # streams that are no watch → method
+        self._pages: set[int] = set()  # requests, no calls, that are answered bit by bit
+
+    @property
+    def open_calls(self) -> int:
+        """How many unary calls are under way."""
+        return len(self._open)
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams are open."""
+        return len(self._streams)
+
+    def open_by_method(self, now_ns: int) -> list[OpenCalls]:
+        """Return what is open, in the order of methods."""
+        since: dict[int, list[int]] = {}
+        for slot in self._open.values():
+            began_ns = self._turns[slot >> METHOD_BITS].began_ns
+            since.setdefault(slot & _METHOD_MASK, []).append(began_ns)
+        for method, began_ns in self._streams.values():
+            since.setdefault(method, []).append(began_ns)
+        return [
+            OpenCalls(method, len(each), now_ns - min(each))
+            for method, each in sorted(since.items())
+        ]
+
+    # Arrivals.
+
+    def arrived(self, inbox: Inbox, now_ns: int, stages: Stages) -> None:
+        """Count what came in; stages: time spent in each so far, in ns."""
+        self._began_ns = now_ns
+        self._stages = stages
+        calls = inbox.calls
+        if calls:
+            if calls[-1][0] < 0:  # the process's own come last
+                calls = [call for call in calls if _is_counted(call[0])]
+            self._batch = calls
+            if calls:
+                self._start(calls)
+        if inbox.opened or inbox.frames:
+            self._take_streams(inbox, now_ns)
+        if inbox.gone:
+            self._cancel(inbox.gone, now_ns)
+        if calls or inbox.opened:
+            self._note_versions(inbox, len(calls))
+
+    def _start(self, calls: list[CallTuple]) -> None:
+        started, received = self.started, self.received
+        methods = list(map(_second, calls))
+        first, total = methods[0], len(methods)
+        if methods.count(first) == total:
+            self._batch_counts = {first: total}
+            started[first] += total
+            received[first] += total
+        else:
+            self._batch_counts = counts = Counter(methods)
+            for method, count in counts.items():
+                started[method] += count
+                received[method] += count
+        self.received_bytes += sum(map(len, map(_third, calls)))
+
+    def _take_streams(self, inbox: Inbox, now_ns: int) -> None:
+        for stream_id, method in inbox.opened:
+            if _is_counted(stream_id):
+                self._open_stream(stream_id, method, now_ns)
+                self.started[method] += 1
+        frames, streams = inbox.frames, self._streams
+        counts = Counter(map(_first, frames))
+        if not streams.keys() >= counts.keys():
+            frames = [frame for frame in frames if frame[0] in streams]
+            counts = Counter(map(_first, frames))
+        for stream_id, count in counts.items():
+            self.received[streams[stream_id][0]] += count
+        self.received_bytes += sum(map(len, map(_second, frames)))
+
+    def _open_stream(self, stream_id: int, method: int, now_ns: int) -> None:
+        self._streams[stream_id] = (method, now_ns)
+        if method != rpc.WATCH:
+            self._others[stream_id] = method
+
+    def _cancel(self, gone: Iterable[int], now_ns: int) -> None:
+        for each in gone:
+            slot = self._open.pop(each, None)
+            if slot is not None:
+                self._handle_slots(Counter([(slot, int(Code.CANCELED))]), now_ns, None, None)
+            elif each in self._streams:
+                self._end_stream(each, Code.CANCELED, now_ns)
+
+    def _note_versions(self, inbox: Inbox, calls: int) -> None:
+        metadata = inbox.metadata
+        if not inbox.opened:
+            named = [each.get(_VERSION_KEY, _UNKNOWN_VERSION) for each in metadata.values()]
+            if not named:
+                self._note_version(_UNKNOWN_VERSION, calls, 0)
+                return
+            if len(named) == calls and named.count(named[0]) == calls:
+                self._note_version(named[0], calls, 0)
+                return
+        self._note_mixed_versions(inbox, calls)
+
+    def _note_mixed_versions(self, inbox: Inbox, calls: int) -> None:
+        metadata = inbox.metadata
+        ids = [stream_id for stream_id, _ in inbox.opened if _is_counted(stream_id)]
+        opened = len(ids)
+        of_streams = [metadata.get(stream_id, {}) for stream_id in ids]
+        streams = Counter(each.get(_VERSION_KEY, _UNKNOWN_VERSION) for each in of_streams)
+        named = Counter(
+            [
+                each.get(_VERSION_KEY, _UNKNOWN_VERSION)
+                for call_id, each in metadata.items()
+                if _is_counted(call_id)
+            ]
+        )
+        named[_UNKNOWN_VERSION] += calls + opened - named.total()
+        for version, count in named.items():
+            self._note_version(version, count - streams[version], streams[version])
+
+    def _note_version(self, version: str, unary: int, streams: int) -> None:
+        versions = self.versions
+        if len(versions) >= _VERSIONS_MAX and (version, bool(unary)) not in versions:
+            version = _OTHER_VERSION
+        if unary:
+            versions[version, True] = versions.get((version, True), 0) + unary
+        if streams:
+            versions[version, False] = versions.get((version, False), 0) + streams
+
+    # Departures.
+
+    def left(self, out: Outbox, now_ns: int) -> None:
+        """Count what leaves."""
+        batch, replies = self._batch, out.replies
+        if replies and replies[-1][0] < 0:  # the process's own come last
+            replies = [reply for reply in replies if _is_counted(reply[0])]
+        if batch or replies:
+            self._batch = []
+            if not self._is_all_answered(batch, replies, now_ns):
+                self._settle(batch, replies, now_ns)
+            self.sent_bytes += sum(map(len, map(_third, replies)))
+        if out.responses:
+            self._pages.update([each[0] for each in out.responses if each[3] is None])
+        if out.deliveries:
+            self._deliver(out.deliveries)
+        for stream_id, code, _ in out.ends:
+            self._pages.discard(stream_id)
+            if stream_id in self._streams:
+                self._end_stream(stream_id, code, now_ns)
+
+    def _is_all_answered(
+        self, batch: list[CallTuple], replies: list[tuple[int, int, bytes]], now_ns: int
+    ) -> bool:
+        """Count a turn that answered just what it was given, all of it well and in time."""
+        if self._open or len(batch) != len(replies) or any(map(_second, replies)):
+            return False
+        took_ns = now_ns - self._began_ns
+        if took_ns > self._slow_ns:
+            return False
+        counts = self._batch_counts
+        if not _UNARY.issuperset(counts):
+            return False
+        for method, count in counts.items():
+            self._handle(method, 0, count, took_ns)
+        return True
+
+    def _settle(
+        self, batch: list[CallTuple], replies: list[tuple[int, int, bytes]], now_ns: int
+    ) -> None:
+        """Count a turn whose calls or replies belong to other turns as well."""
+        unary = batch
+        if not _UNARY.issuperset(map(_second, batch)):
+            unary = [call for call in batch if call[1] in _UNARY]
+        if unary:
+            self._turn += 1
+            base = self._turn << METHOD_BITS
+            self._turns[self._turn] = _Turn(self._began_ns, self._stages, unary)
+            slots_in = map(base.__or__, map(_second, unary))
+            self._open.update(zip(map(_first, unary), slots_in, strict=True))
+        if len(unary) < len(batch):
+            for call_id, method, _ in batch:
+                if method not in _UNARY:
+                    self._open_stream(call_id, method, self._began_ns)
+        if not replies:
+            return
+        slots = list(map(self._open.pop, map(_first, replies), repeat(-1)))
+        codes = list(map(_second, replies))
+        if any(codes):
+            counts = Counter(zip(slots, codes, strict=True))
+        else:
+            counts = Counter({(slot, 0): count for slot, count in Counter(slots).items()})
+        self._handle_slots(counts, now_ns, slots, replies)
+
+    def _handle_slots(
+        self,
+        counts: "Counter[tuple[int, int]]",
+        now_ns: int,
+        slots: list[int] | None,
+        replies: list[tuple[int, int, bytes]] | None,
+    ) -> None:
+        for (slot, code), count in counts.items():
+            if slot < 0:
+                continue  # answered after its client had gone, or the process's own
+            number, method = slot >> METHOD_BITS, slot & _METHOD_MASK
+            turn = self._turns[number]
+            took_ns = now_ns - turn.began_ns
+            self._handle(method, code, count, took_ns)
+            if took_ns > self._slow_ns:
+                reply = None
+                if slots is not None and replies is not None:
+                    reply = replies[slots.index(slot)]
+                self._tell(turn, method, code, count, took_ns, reply)
+            turn.left -= count
+            if turn.left == 0:
+                del self._turns[number]
+
+    def _tell(
+        self,
+        turn: _Turn,
+        method: int,
+        code: int,
+        count: int,
+        took_ns: int,
+        reply: tuple[int, int, bytes] | None,
+    ) -> None:
+        request = response = call_id = None
+        if reply is not None:
+            call_id = reply[0]
+            response = reply[2] if reply[1] == Code.OK else None
+            request = next((call[2] for call in turn.calls if call[0] == reply[0]), None)
+        in_one_turn = turn.began_ns == self._began_ns
+        slow = Slow(
+            method, code, count, took_ns, in_one_turn, turn.stages, request, response, call_id
+        )
+        self._on_slow(slow)
+
+    def _handle(self, method: int, code: int, count: int, took_ns: int) -> None:
+        handled, key = self.handled, (method, code)
+        handled[key] = handled.get(key, 0) + count
+        self.sent[method] += count  # etcd counts refusals as well
+        took_s = took_ns * NANOSECOND_S
+        timed = (method, code == 0)
+        duration = self.durations.get(timed)
+        if duration is None:
+            duration = self.durations[timed] = Histogram(DISK_BOUNDS)
+        duration.add(took_s, count)
+        if self.handling is not None:
+            self.handling[method].add(took_s, count)
+
+    def _end_stream(self, stream_id: int, code: int, now_ns: int) -> None:
+        method, since_ns = self._streams.pop(stream_id)
+        self._others.pop(stream_id, None)
+        key = (method, int(code))
+        self.handled[key] = self.handled.get(key, 0) + 1
+        if self.handling is not None:
+            self.handling[method].add((now_ns - since_ns) * NANOSECOND_S)
+
+    def _deliver(self, deliveries: list[tuple[int, bytes, bytes]]) -> None:
+        if self._pages or deliveries[-1][0] < 0:  # not of calls; the process's own come last
+            streams = self._streams
+            deliveries = [each for each in deliveries if each[0] in streams]
+        watches = len(deliveries)
+        others = self._others
+        if others:
+            known = map(others.get, map(_first, deliveries))
+            for method, count in Counter(known).items():
+                if method is not None:
+                    self.sent[method] += count
+                    watches -= count
+        self.sent[rpc.WATCH] += watches
+        self.sent_bytes += sum(map(len, map(_second, deliveries)))
+        self.sent_bytes += sum(map(len, map(_third, deliveries)))
+
+
+def _is_counted(call_id: int) -> bool:
+    return call_id > 0 or call_id <= FOR_CLIENTS

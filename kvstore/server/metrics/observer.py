@@ -1,0 +1,161 @@
+"""The driver's witness: it counts what passes, and tells what is slow as it happens.
+
+    arrived   the turn begins     leadership, late heartbeats
+    left      it has answered     calls, slow syncs and commits, Pictures that were asked for
+
+Calls are counted once their answers are on their way, so that they do not wait for it. Everything
+here runs in the driver's thread and costs a few hundred nanoseconds a turn and some tens a call
+(bench/micro/test_metrics.py).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kvstore.node.inbox import Inbox, Outbox
+from kvstore.node.limits import SECOND_NS
+from kvstore.node.moderation import Moderation
+from kvstore.node.parts import Parts
+from kvstore.server.clock import Clock
+from kvstore.server.metrics.calls import Calls, Slow, Stages
+from kvstore.server.metrics.gathering import Gathering
+from kvstore.server.metrics.rooms import Disk, Rooms, Watched
+from kvstore.server.metrics.slow_requests import SlowRequests
+from kvstore.wire.loggable import duration_text
+
+_SLOW_SYNC_NS: Final = SECOND_NS  # etcd's
+_LATE_HEARTBEATS: Final = 2  # intervals until one is late
+
+# What the process's own client was answered this turn; the gateway's calls are among it.
+TakeAnswered = Callable[[], Outbox | None]
+
+
+class Observer:
+    """Watches one node; a `kvstore.server.source.Witness`."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        disk: Disk,
+        clock: Clock,
+        gathering: Gathering,
+        *,
+        slow_request_ns: int,
+        extensive: bool = False,
+    ) -> None:
+        """Watch the node of these rooms; extensive: keep how long the calls of each method took."""
+        self._parts = parts
+        self._disk = disk
+        self._gathering = gathering
+        self._clock_ns = clock.monotonic_ns
+        self._slow_commit_ns = slow_request_ns
+        self._moderation = Moderation()
+        self._turn_ns = 0  # when the last turn began
+        self._inbox: Inbox | None = None  # of a turn that has not answered yet
+        self._arrived_at: Stages = ()
+        self._lead = 0
+        self._sync_ns = disk.wal.sync_ns
+        self._commit_ns = disk.backend.commit_ns
+        self._watched = Watched()
+        self._calls = Calls(slow_request_ns, self._on_slow, extensive=extensive)
+        self.take_answered: TakeAnswered = lambda: None  # the side loop's client's
+        self.slow_requests = SlowRequests(parts.voice, clock)
+        self.rooms = Rooms(parts, disk, self._calls, clock, self._watched)
+
+    def arrived(self, inbox: Inbox) -> None:
+        """Note that a turn begins with this inbox."""
+        now_ns = self._clock_ns()
+        raft = self._parts.raft
+        lead = raft.lead
+        if lead != self._lead:
+            self._lead = lead
+            if lead != 0:
+                self._watched.leader_changes += 1
+        elif raft.is_leader and not raft.is_only_voter:
+            self._check_heartbeat(now_ns)
+        self._turn_ns = now_ns
+        # Its own columns: the node holds some calls back and brings them in again later.
+        self._inbox = Inbox(
+            calls=inbox.calls,
+            opened=inbox.opened,
+            frames=inbox.frames,
+            gone=inbox.gone,
+            metadata=inbox.metadata,
+        )
+        self._arrived_at = self._stages()
+
+    def left(self, out: Outbox) -> None:
+        """Note what the turn has answered."""
+        now_ns = self._clock_ns()
+        if self._inbox is not None:
+            self._calls.arrived(self._inbox, self._turn_ns, self._arrived_at)
+            self._inbox = None
+        answered = self.take_answered()
+        self._calls.left(out if answered is None else _joined(out, answered), now_ns)
+        disk = self._disk
+        sync_ns, commit_ns = disk.wal.sync_ns, disk.backend.commit_ns
+        if sync_ns != self._sync_ns:
+            if sync_ns - self._sync_ns > _SLOW_SYNC_NS:
+                self._warn("slow fdatasync", sync_ns - self._sync_ns, _SLOW_SYNC_NS, now_ns)
+            self._sync_ns = sync_ns
+        if commit_ns != self._commit_ns:
+            took_ns = commit_ns - self._commit_ns
+            if took_ns > self._slow_commit_ns:
+                self._warn("slow database commit", took_ns, self._slow_commit_ns, now_ns)
+            self._commit_ns = commit_ns
+        if self._gathering.is_asked:
+            self._gathering.answer()
+
+    def _stages(self) -> Stages:
+        """Return the time spent so far in each of STAGE_NAMES, in ns."""
+        figures, disk = self._parts.figures, self._disk
+        return disk.wal.sync_ns, disk.backend.commit_ns, figures.apply_ns, figures.read_ns
+
+    def _on_slow(self, slow: Slow) -> None:
+        self._watched.slow_requests += slow.count
+        self.slow_requests.add(slow, self._stages(), is_alone=self._parts.raft.is_only_voter)
+
+    def _check_heartbeat(self, now_ns: int) -> None:
+        """Tell if this leader has let so much time pass that its heartbeats were late."""
+        heartbeat_ns = self._parts.limits.heartbeat_ns
+        exceeded_ns = now_ns - self._turn_ns - _LATE_HEARTBEATS * heartbeat_ns
+        if exceeded_ns <= 0 or self._turn_ns == 0:
+            return
+        for member_id in self._parts.membership.members:
+            if member_id == self._parts.member_id:
+                continue
+            self._watched.late_heartbeats += 1
+            if self._moderation.admit("heartbeat", now_ns) is None:
+                continue
+            fields: dict[str, object] = {
+                "to": f"{member_id:x}",
+                "heartbeat-interval": duration_text(heartbeat_ns),
+                "expected-duration": duration_text(_LATE_HEARTBEATS * heartbeat_ns),
+                "exceeded-duration": duration_text(exceeded_ns),
+            }
+            self._parts.voice.warning(
+                "leader failed to send out heartbeat on time; "
+                "took too long, leader is overloaded likely from slow disk",
+                **fields,
+            )
+
+    def _warn(self, msg: str, took_ns: int, expected_ns: int, now_ns: int) -> None:
+        omitted = self._moderation.admit(msg, now_ns)
+        if omitted is None:
+            return
+        fields: dict[str, object] = {
+            "took": duration_text(took_ns),
+            "expected-duration": duration_text(expected_ns),
+        }
+        if omitted:
+            fields["omitted-lines"] = omitted
+        self._parts.voice.warning(msg, **fields)
+
+
+def _joined(out: Outbox, answered: Outbox) -> Outbox:
+    """Return all that was answered, in and outside of the process."""
+    return Outbox(
+        replies=out.replies + answered.replies,
+        deliveries=out.deliveries + answered.deliveries,
+        ends=out.ends + answered.ends,
+        responses=out.responses,
+    )

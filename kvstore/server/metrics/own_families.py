@@ -1,0 +1,60 @@
+"""What etcd has no metric for, under kvstore_: the status page's figures.
+
+The labels of kvstore_prefix_writes_total are prefixes of users' keys: at most PREFIXES_SHOWN, each
+cut at PREFIX_CHARS.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kvstore.histograms import NANOSECOND_S
+from kvstore.server.metrics.exposition import Family, Kind, Number, labels
+from kvstore.server.metrics.rooms import Rooms
+from kvstore.server.metrics.slow_requests import STAGE_NAMES
+
+F = Family[Rooms]
+_COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
+PREFIXES_SHOWN: Final = 20
+PREFIX_CHARS: Final = 64
+
+
+def prefix_text(prefix: bytes) -> str:
+    """Return a prefix as text: what is not UTF-8 escaped, what is long cut."""
+    return prefix.decode("utf-8", "backslashreplace")[:PREFIX_CHARS]
+
+
+def _progress(rooms: Rooms, of: str) -> Mapping[str, Number]:
+    progress = rooms.parts.raft.status().progress
+    return {
+        labels(member=f"{member_id:x}"): getattr(each, of) for member_id, each in progress.items()
+    }
+
+
+def _stages(rooms: Rooms) -> Mapping[str, Number]:
+    figures, disk = rooms.parts.figures, rooms.disk
+    spent = (disk.wal.sync_ns, disk.backend.commit_ns, figures.apply_ns, figures.read_ns)
+    return {
+        labels(stage=name): took * NANOSECOND_S
+        for name, took in zip(STAGE_NAMES, spent, strict=True)
+    }
+
+
+def _written(rooms: Rooms) -> Mapping[str, Number]:
+    top = rooms.parts.figures.written.top(PREFIXES_SHOWN)
+    return {labels(prefix=prefix_text(prefix)): count for prefix, count in top}
+
+
+FAMILIES: Final[tuple[F, ...]] = (
+    F("kvstore_calls_open", _GAUGE, "Unary calls under way.", lambda r: r.calls.open_calls),
+    F("kvstore_leases", _GAUGE, "Leases that live.", lambda r: len(r.parts.lessor)),
+    F("kvstore_prefix_writes_total", _COUNTER, "Keys written by prefix, estimated from samples, of the most frequent prefixes.", _written),
+    F("kvstore_raft_match_index", _GAUGE, "Up to which index each member is known to have the log; on the leader.", lambda r: _progress(r, "match")),
+    F("kvstore_raft_inflight_appends", _GAUGE, "Appends on their way to each member; on the leader.", lambda r: _progress(r, "inflight")),
+    F("kvstore_raft_last_index", _GAUGE, "The last index of the log.", lambda r: r.parts.raft.last_index),
+    F("kvstore_raft_term", _GAUGE, "Raft's term.", lambda r: r.parts.raft.term),
+    F("kvstore_slow_requests_total", _COUNTER, "Requests that took longer than --warning-unary-request-duration.", lambda r: r.watched.slow_requests),
+    F("kvstore_stage_seconds_total", _COUNTER, "Time spent in each stage of the turn.", _stages),
+    F("kvstore_streams_open", _GAUGE, "Streams of the client port.", lambda r: r.calls.open_streams),
+    F("kvstore_watch_held_streams", _GAUGE, "Watch streams whose client does not read.", lambda r: r.parts.hub.stats().held_streams),
+    F("kvstore_watch_unsent_bytes", _GAUGE, "Bytes of watch streams that wait to be sent.", lambda r: r.parts.hub.stats().unsent_bytes),
+)  # fmt: skip

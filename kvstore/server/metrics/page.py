@@ -1,0 +1,67 @@
+"""The metrics page.
+
+    GET /metrics ──► driver's thread: the node's figures, of one moment
+                 └─► side loop: the process's ──► text
+
+A member that is stuck in a turn (a disk that hangs, say) still answers: with the figures of the
+last time, and kvstore_figures_age_seconds tells how old they are. Scrapes that come while one is
+under way share its answer.
+"""
+
+import asyncio
+from typing import Final
+
+from kvstore.histograms import NANOSECOND_S
+from kvstore.server.metrics import call_families, etcd_families, own_families
+from kvstore.server.metrics.exposition import (
+    CONTENT_TYPE,
+    Family,
+    Kind,
+    Reading,
+    read_all,
+    render,
+)
+from kvstore.server.metrics.gathering import BusyError, Gathering
+from kvstore.server.metrics.process_families import read_process
+from kvstore.server.metrics.rooms import Rooms
+
+FAMILIES: Final[tuple[Family[Rooms], ...]] = (
+    *etcd_families.FAMILIES,
+    *call_families.FAMILIES,
+    *own_families.FAMILIES,
+)
+_PATIENCE_S: Final = 2.0
+
+
+class MetricsPage:
+    """Makes the page's text; call it from the side loop."""
+
+    def __init__(self, rooms: Rooms, gathering: Gathering) -> None:
+        self._rooms = rooms
+        self._gathering = gathering
+        self._last: list[Reading] = []
+        self._last_ns = rooms.clock.monotonic_ns()
+        self._running: asyncio.Task[tuple[bytes, str]] | None = None
+
+    async def __call__(self) -> tuple[bytes, str]:
+        """Return the text and its content type."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._make(), name="metrics")
+        return await asyncio.shield(self._running)
+
+    async def _make(self) -> tuple[bytes, str]:
+        try:
+            self._last = await self._gathering.read(
+                lambda: read_all(FAMILIES, self._rooms), _PATIENCE_S
+            )
+            self._last_ns = self._rooms.clock.monotonic_ns()
+            age_s = 0.0
+        except BusyError:
+            age_s = (self._rooms.clock.monotonic_ns() - self._last_ns) * NANOSECOND_S
+        age = (
+            "kvstore_figures_age_seconds",
+            Kind.GAUGE,
+            "How old the node's figures of this page are: above 0 while a turn is stuck.",
+            age_s,
+        )
+        return render([*self._last, *read_process(), age]), CONTENT_TYPE

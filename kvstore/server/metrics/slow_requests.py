@@ -1,0 +1,156 @@
+"""Slow requests, with the cause: in the log in etcd's words, and kept for the status page.
+
+    arrived ──── stages so far ────┐
+    answered ─── stages so far ────┴──► difference: how long each stage took meanwhile
+                                        rest: waiting for other members, or the turn's other work
+
+The cause is the greatest of these. The log gets a few lines in an interval and says how many it
+left out; the page sees the last KEPT_MAX of those that were told. Values, passwords and tokens are
+never shown (see `kvstore.wire.loggable`).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from kvstore.errors import Code
+from kvstore.node.limits import MILLISECOND_NS
+from kvstore.node.moderation import Moderation
+from kvstore.node.ports import Voice
+from kvstore.server.clock import Clock
+from kvstore.server.metrics.calls import Slow, Stages
+from kvstore.wire import rpc
+from kvstore.wire.gen import rpc_pb2 as pb
+from kvstore.wire.loggable import duration_text, loggable
+from kvstore.wire.rpc import METHODS
+
+KEPT_MAX: Final = 100
+_NO_REMOTE: Final = "No remote client info."
+STAGE_NAMES: Final = ("disk sync", "database commit", "applying", "reading")
+_REST_OF_TURN: Final = "other work of the turn"
+_REST_OF_WAIT: Final = "waiting for other members"
+_REST_ALONE: Final = "waiting for its turn"
+_LOGGED_WHOLE: Final = frozenset({rpc.RANGE, rpc.PUT, rpc.DELETE_RANGE, rpc.TXN})
+
+
+PeerOf = Callable[[int], str | None]  # call id → the client's address
+
+
+@dataclass(slots=True, frozen=True)
+class SlowRequest:
+    """One line of the status page."""
+
+    at_ms: int  # Unix time
+    method: str
+    code: str
+    count: int  # calls that were slow together
+    took_ms: float
+    cause: str
+    stages_ms: dict[str, float]
+    request: str
+
+
+class SlowRequests:
+    """Tells and keeps them."""
+
+    def __init__(self, voice: Voice, clock: Clock) -> None:
+        self._voice = voice
+        self._clock = clock
+        self._moderation = Moderation()
+        self.kept: deque[SlowRequest] = deque(maxlen=KEPT_MAX)
+        self.peer_of: PeerOf = lambda _: None  # the transport's, once there is one
+
+    def add(self, slow: Slow, after: Stages, *, is_alone: bool) -> None:
+        """Take calls that were slow; after: time spent in each stage by now."""
+        omitted = self._moderation.admit("request", self._clock.monotonic_ns())
+        if omitted is None:
+            return
+        rest = _REST_OF_TURN if slow.in_one_turn else _REST_ALONE if is_alone else _REST_OF_WAIT
+        stages = split(slow.took_ns, slow.before, after, rest)
+        cause = max(stages, key=stages.__getitem__)
+        method = METHODS[slow.method]
+        request = _content(slow)
+        self.kept.append(
+            SlowRequest(
+                at_ms=self._clock.unix_ms(),
+                method=f"{method.service.rpartition('.')[2]}/{method.name}",
+                code=Code(slow.code).name,
+                count=slow.count,
+                took_ms=slow.took_ns / MILLISECOND_NS,
+                cause=cause,
+                stages_ms={name: took / MILLISECOND_NS for name, took in stages.items()},
+                request=request,
+            )
+        )
+        self._log(slow, stages, cause, request, omitted)
+
+    def _remote(self, slow: Slow) -> str:
+        call_id = slow.call_id
+        if call_id is None or call_id < 0:  # unknown, or the gateway's: no call of the transport
+            return _NO_REMOTE
+        return self.peer_of(call_id) or _NO_REMOTE
+
+    def _log(
+        self, slow: Slow, stages: dict[str, int], cause: str, request: str, omitted: int
+    ) -> None:
+        count, size, response_count, response_size = _sizes(slow)
+        start_ms = self._clock.unix_ms() - slow.took_ns // MILLISECOND_NS
+        fields: dict[str, object] = {
+            "start time": start_ms,
+            "time spent": duration_text(slow.took_ns),
+            "remote": self._remote(slow),
+            "response type": METHODS[slow.method].path,
+            "request count": count,
+            "request size": size,
+            "response count": response_count,
+            "response size": response_size,
+            "request content": request,
+            "cause": cause,
+            "stages": {name: duration_text(took) for name, took in stages.items() if took},
+        }
+        if slow.count > 1:
+            fields["slow together"] = slow.count
+        if omitted:
+            fields["omitted-lines"] = omitted
+        self._voice.warning("request stats", **fields)
+
+
+def split(took_ns: int, before: Stages, after: Stages, rest: str) -> dict[str, int]:
+    """Return how much of took_ns each stage had; what is left is rest's."""
+    stages = {
+        name: max(late - early, 0)
+        for name, early, late in zip(STAGE_NAMES, before, after, strict=True)
+    }
+    stages[rest] = max(took_ns - sum(stages.values()), 0)
+    return stages
+
+
+def _content(slow: Slow) -> str:
+    if slow.request is None or slow.method not in _LOGGED_WHOLE:
+        return ""
+    try:
+        return loggable(METHODS[slow.method].request.FromString(slow.request))
+    except DecodeError:
+        return "malformed"
+
+
+def _sizes(slow: Slow) -> tuple[int, int, int, int]:
+    """Return request count and size, response count and size, as etcd tells them."""
+    if slow.request is None or slow.method not in _LOGGED_WHOLE:
+        return -1, -1, -1, -1
+    size, response_size = len(slow.request), len(slow.response or b"")
+    if slow.method == rpc.PUT:
+        return 1, size, 0, response_size
+    if slow.response is None:
+        return 0, size, 0, 0
+    if slow.method == rpc.RANGE:
+        return 0, size, pb.RangeResponse.FromString(slow.response).count, response_size
+    if slow.method == rpc.DELETE_RANGE:
+        return 0, size, pb.DeleteRangeResponse.FromString(slow.response).deleted, response_size
+    request = pb.TxnRequest.FromString(slow.request)
+    succeeded = pb.TxnResponse.FromString(slow.response).succeeded
+    ops = request.success if succeeded else request.failure
+    return len(ops), sum(op.ByteSize() for op in ops), 0, response_size

@@ -1,0 +1,54 @@
+"""Notices of the client port, kept from flooding the log.
+
+A hostile client can cause one with every connection. Each kind of notice is logged at most once in
+`INTERVAL_S`; the next line of its kind tells how many were left out.
+
+    "connection closed: keep-alive: too many pings: 10.0.0.7:4711"
+     └──────────── the kind ─────┘
+    "connection closed: handshake: TLS: received fatal alert: UnknownCA: 10.0.0.7:4711"
+      ─► etcd's "rejected connection on client endpoint"; each reason is a kind
+"""
+
+from typing import Final
+
+from kvstore.node.ports import Voice
+from kvstore.server.clock import Clock
+from kvstore.transport.tls_errors import in_go_words
+
+INTERVAL_S: Final = 10
+_KIND_PARTS: Final = 2
+_KINDS_MAX: Final = 64  # a certificate may bring words of its own into a reason
+_HANDSHAKE: Final = "connection closed: handshake: "
+_REJECTED: Final = "rejected connection on client endpoint"
+
+
+class Notices:
+    """Writes notices to the log, in moderation."""
+
+    def __init__(self, voice: Voice, clock: Clock) -> None:
+        self._voice = voice
+        self._clock = clock
+        self._said: dict[
+            str, tuple[int, int]
+        ] = {}  # kind → (monotonic ns of the last line, omitted)
+
+    def add(self, text: str) -> None:
+        """Log a notice, or count it; kinds are few, for they are the transport's own words."""
+        if text.startswith(_HANDSHAKE):
+            reason, _, remote = text[len(_HANDSHAKE) :].rpartition(": ")
+            reason = in_go_words(reason)
+            self._log(_REJECTED + reason, _REJECTED, remote_addr=remote, error=reason)
+            return
+        kind = ": ".join(text.split(": ", _KIND_PARTS)[:_KIND_PARTS])
+        self._log(kind, "client port", notice=text)
+
+    def _log(self, kind: str, msg: str, **fields: str) -> None:
+        if len(self._said) >= _KINDS_MAX and kind not in self._said:
+            kind = msg
+        now_ns = self._clock.monotonic_ns()
+        last_ns, omitted = self._said.get(kind, (None, 0))
+        if last_ns is not None and now_ns - last_ns < INTERVAL_S * 1_000_000_000:
+            self._said[kind] = (last_ns, omitted + 1)
+            return
+        self._said[kind] = (now_ns, 0)
+        self._voice.warning(msg, **fields, omitted=omitted)

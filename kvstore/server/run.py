@@ -1,0 +1,227 @@
+"""From a configuration to a running server, and back down again.
+
+    data directory ─► boot (log, database, identity) ─► rooms ─► node ─► ready ─► transport ─► loop
+
+Clients are let in once the member has joined: there is a leader, all of the log is applied and the
+member's own name is in it. On SIGTERM leadership is handed over, no new work is taken, what was
+admitted is answered, the database is committed and the log closed.
+"""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+from kvstore.config.log_rotation import parse_rotation
+from kvstore.config.model import Config
+from kvstore.errors import DataDirError
+from kvstore.node.parts import Parts
+from kvstore.node.turn import Node
+from kvstore.server.allocator import keep_freed_memory
+from kvstore.server.assemble import build
+from kvstore.server.auth_tokens import keys_of
+from kvstore.server.bootstrap import Boot, boot
+from kvstore.server.client_port import check_port, open_port
+from kvstore.server.clock import Clock, SystemClock
+from kvstore.server.collector import keep_collections_short
+from kvstore.server.concurrency.services import Services
+from kvstore.server.data_dir import DataDir, prepare
+from kvstore.server.driver import Driver
+from kvstore.server.errands import PasswordErrands
+from kvstore.server.failpoints import from_environment
+from kvstore.server.founding import founding_of
+from kvstore.server.http.service import Extras, HttpService
+from kvstore.server.logs import Log, capture_library_logs, open_log
+from kvstore.server.member_address import GATE, local_address_of
+from kvstore.server.memory_lock import lock_memory
+from kvstore.server.metrics.assembly import observe
+from kvstore.server.metrics.gathering import Gathering
+from kvstore.server.metrics.observer import Observer
+from kvstore.server.metrics.page import MetricsPage
+from kvstore.server.peer_network import open_network
+from kvstore.server.side_loop import SideLoop
+from kvstore.server.snapshots import SnapshotStreams
+from kvstore.server.start_defragment import defragment_at_start
+from kvstore.server.systemd import notify_ready
+from kvstore.server.ui.guard import Guard
+from kvstore.server.ui.status_page import StatusPage
+from kvstore.storage.files import OsFiles, UnsyncedFiles
+from kvstore.transport import native
+from kvstore.transport.native import NativeTransport
+from kvstore.transport.peers.network import PeerNetwork
+from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
+
+
+def run(config: Config) -> int:
+    """Run a server until it is told to stop; return the process's exit code."""
+    voice = _open_log(config)
+    capture_library_logs(voice)
+    _announce(config, voice)
+    check_port(config)
+    with ExitStack() as running:
+        if (stop_failpoints := from_environment(os.environ)) is not None:
+            running.callback(stop_failpoints)
+        _live(config, voice)
+    voice.info("closed the server", name=config.name, data_dir=config.data_dir)
+    voice.close()
+    return 0
+
+
+def _live(config: Config, voice: Log) -> None:
+    """Boot, serve until stopped, close."""
+    clock = SystemClock()
+    wal_dir = Path(config.wal_dir) if config.wal_dir else None
+    root = Path(config.data_dir)
+    places = prepare(root, wal_dir, voice)
+    if config.values["memory-mlock"]:
+        lock_memory()
+    if config.values["auto-tls"] or config.values["peer-auto-tls"]:
+        from kvstore.server.self_cert import with_made_certificates
+
+        config = with_made_certificates(config, root, clock.unix_s(), voice)
+    files = UnsyncedFiles() if config.unsafe_no_fsync else OsFiles()
+    is_rebuilt = False
+    if config.values["rebuild-from-peers"]:
+        from kvstore.server.rebuild import rebuild
+
+        is_rebuilt = rebuild(places, config, voice, files)
+    booted = boot(places, founding_of(config, voice), voice, files=files)
+    if config.transport != "grpcio" and native.encode_entries is not None:
+        booted.wal.encode_entries = native.encode_entries
+    try:
+        threshold_megabytes = int(str(config.values["bootstrap-defrag-threshold-megabytes"]))
+        defragment_at_start(booted.backend, threshold_megabytes, voice)
+        parts = build(config, booted, places, clock, voice, files)
+        parts.limits.is_rebuilt = is_rebuilt
+        with ExitStack() as beside:
+            node = _run(config, booted, parts, places, clock, voice, beside)
+        node.close(clock.monotonic_ns())
+        booted.backend.close()
+    except BaseException:
+        # A commit here would lack the index its rows stand for, and the log would repeat them.
+        booted.backend.abandon()
+        raise
+    finally:
+        booted.wal.close()
+
+
+def _run(
+    config: Config,
+    booted: Boot,
+    parts: Parts,
+    places: DataDir,
+    clock: Clock,
+    voice: Log,
+    beside: ExitStack,
+) -> Node:
+    """Take turns until stopped; what runs beside them is entered in the stack."""
+    side = SideLoop(lambda: driver.wake(), voice)
+    network = open_network(config, parts, places, side, lambda text: driver.end(text), voice)
+    beside.callback(network.stop)
+    parts.peers = network
+    node = Node(parts)
+    streams = _snapshot_streams(places)
+    driver = Driver(node, streams, clock, voice)
+    driver.catch_signals()
+    side.on_service = Services(side.client, side).serve
+    passwords = PasswordErrands(driver.wake, keys_of(parts.auth.tokens))
+    beside.callback(passwords.stop)
+    for source in (network, side, passwords):
+        driver.attach(source)
+    if config.values.get("enable-distributed-tracing"):
+        from kvstore.server.tracing import tracing_of
+
+        tracing = tracing_of(config)
+        beside.callback(tracing.close)
+        driver.attach(tracing)
+    side.start()
+    beside.callback(side.stop)
+    gathering = Gathering(driver.wake)
+    observer = observe(config, parts, booted.wal, booted.backend, streams, clock, gathering)
+    observer.take_answered = side.client.take_answered
+    driver.let_watch(observer)
+    observer.rooms.peers = lambda: network.counters
+    guard = Guard(side.client, lambda: parts.auth.enabled, clock)
+    status = StatusPage(observer, gathering, guard)
+    side.run(status.keep_history(), "history")
+    extras = Extras(
+        MetricsPage(observer.rooms, gathering),
+        status.handlers(is_debugging=config.log_level == "debug"),
+        cluster_version=lambda: parts.membership.cluster_version or "not_decided",
+        is_auth_enabled=lambda: parts.auth.enabled,
+    )
+    pages = HttpService(config, side, node.methods, voice, extras)
+    observer.rooms.health = pages.counts
+    network.start(driver.wake)
+    _serve(config, node, driver, parts, voice, pages, observer)
+    return node
+
+
+def _snapshot_streams(places: DataDir) -> SnapshotStreams:
+    try:
+        return SnapshotStreams(places.member, places.tmp)
+    except OSError as error:
+        raise DataDirError(f"cannot use {places.tmp}: {error.strerror}") from error
+
+
+def _announce(config: Config, voice: Log) -> None:
+    voice.info(
+        "starting a server",
+        version=SERVER_VERSION,
+        cluster_version=CLUSTER_VERSION,
+        name=config.name,
+        data_dir=config.data_dir,
+        listen_client_urls=list(config.listen_client_urls),
+    )
+    if config.feature_gates[GATE]:
+        urls = list(config.initial_advertise_peer_urls)
+        if address := local_address_of(config):
+            voice.info("setting member local address", LocalAddr=address)
+        else:
+            voice.warning(
+                "unable to set a member local address due to lack of suitable local addresses",
+                advertise_peer_urls=urls,
+            )
+    for warning in config.warnings:
+        voice.warning(warning)
+    if config.ineffective:
+        voice.warning("these settings have no effect here", settings=config.ineffective)
+
+
+def _open_log(config: Config) -> Log:
+    rotation = None
+    if config.values["enable-log-rotation"]:
+        rotation = parse_rotation(str(config.values["log-rotation-config-json"]))
+    return open_log(config.log_outputs, config.log_level, config.log_format, rotation)
+
+
+def _serve(
+    config: Config,
+    node: Node,
+    driver: Driver,
+    parts: Parts,
+    voice: Log,
+    pages: HttpService,
+    observer: Observer,
+) -> None:
+    pages.start_metrics()
+    driver.become_ready()
+    if driver.is_stopping:
+        return
+    port = open_port(config, node.methods, voice)
+    if isinstance(port.transport, NativeTransport) and isinstance(parts.peers, PeerNetwork):
+        port.transport.sleep_with(parts.peers.ready)
+    observer.slow_requests.peer_of = port.transport.peer_of
+    pages.start_clients(by_port=port.serves_http)
+    keep_freed_memory()
+    keep_collections_short()
+    voice.info(
+        "ready to serve client requests",
+        member_id=f"{parts.member_id:x}",
+        cluster_id=f"{parts.cluster_id:x}",
+        revision=parts.store.revision,
+        applied_index=parts.raft.applied,
+    )
+    for url in port.urls + port.http_urls:
+        voice.info("serving client traffic", address=url, transport=port.kind)
+    notify_ready(voice)
+    driver.serve(port.transport, parts.limits.request_timeout_ns, [pages])

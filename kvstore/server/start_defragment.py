@@ -1,0 +1,39 @@
+"""--bootstrap-defrag-threshold-megabytes: a database with enough room to give back is
+defragmented before the member serves.
+
+What stops it (no room for the copy) is logged; the member then starts with the database as it is.
+"""
+
+import time
+from typing import Final
+
+from kvstore.errors import DefragmentError
+from kvstore.mvcc.backend import Backend
+from kvstore.node.ports import Voice
+
+_MEGABYTE: Final = 1 << 20
+_PAUSE_S: Final = 0.005
+
+
+def defragment_at_start(backend: Backend, threshold_megabytes: int, voice: Voice) -> None:
+    """Defragment if that frees at least the threshold (0: never)."""
+    if threshold_megabytes == 0 or backend.pending_ops() > 0:
+        return  # rows of a database that is just being made
+    size_bytes, in_use_bytes = backend.size_bytes(), backend.size_in_use_bytes()
+    about = {
+        "current_db_size_bytes": size_bytes,
+        "current_db_size_in_use_bytes": in_use_bytes,
+        "bootstrap_defrag_threshold_bytes": threshold_megabytes * _MEGABYTE,
+    }
+    if size_bytes - in_use_bytes < threshold_megabytes * _MEGABYTE:
+        voice.info("Skipping defragmentation", **about)
+        return
+    voice.info("starting defragment", **about)
+    try:
+        backend.start_defragment()
+        while not backend.step_defragment():
+            time.sleep(_PAUSE_S)
+    except DefragmentError as error:
+        voice.warning("failed to defragment", error=str(error))
+    else:
+        voice.info("finished defragment", db_size_bytes=backend.size_bytes())

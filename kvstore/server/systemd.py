@@ -1,0 +1,28 @@
+"""Telling systemd that the server is ready, as a unit of Type=notify asks for.
+
+    NOTIFY_SOCKET=/run/systemd/notify        a datagram socket; a name after @ is an abstract one
+
+Without the variable nobody wants to know, and nothing is done. That it cannot be told is no reason
+to end: the unit's own time limit decides.
+"""
+
+import os
+import socket
+from typing import Final
+
+from kvstore.node.ports import Voice
+
+VARIABLE: Final = "NOTIFY_SOCKET"
+
+
+def notify_ready(voice: Voice) -> None:
+    """Tell systemd that clients are being served."""
+    address = os.environ.get(VARIABLE)
+    if not address:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            out.connect("\0" + address[1:] if address.startswith("@") else address)
+            out.sendall(b"READY=1")
+    except OSError as error:
+        voice.warning("failed to notify systemd for readiness", error=str(error))

@@ -1,0 +1,129 @@
+"""How the figures went: a sample every few seconds, in bounded memory, and what follows from two.
+
+    samples   t0 ─ t1 ─ t2 ─ ... ─ tn        counters as they stood
+    rates        r1   r2   ...   rn          differences by time
+
+Durations come from histograms: of the difference of two, the bound that holds a share of it.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from kvstore.server.metrics.rooms import Rooms
+
+INTERVAL_S: Final = 5.0
+SAMPLES_MAX: Final = 240  # twenty minutes
+_RECENT_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class Sample:
+    """What the counters were at one moment."""
+
+    at_ms: int  # monotonic
+    counters: dict[str, int]
+    sync_counts: list[int]  # of the histogram of the log's syncs
+    commit_counts: list[int]  # of the database's commits
+    db_bytes: int
+
+
+def take_sample(rooms: Rooms) -> Sample:
+    """Read the counters (in the driver's thread)."""
+    parts, calls, disk = rooms.parts, rooms.calls, rooms.disk
+    figures, store = parts.figures, parts.store
+    return Sample(
+        at_ms=rooms.clock.monotonic_ns() // 1_000_000,
+        counters={
+            "puts": figures.events - store.deleted_keys,
+            "deletes": store.deleted_keys,
+            "ranges": figures.ranges + parts.applier.txns.range_count,
+            "calls": sum(calls.started),
+            "watch events": parts.hub.events_sent,
+            "bytes in": calls.received_bytes,
+            "bytes out": calls.sent_bytes,
+            "log bytes": disk.wal.written_bytes,
+        },
+        sync_counts=list(disk.wal.sync_seconds.counts),
+        commit_counts=list(disk.backend.commit_seconds.counts),
+        db_bytes=parts.backend.size_bytes(),
+    )
+
+
+class History:
+    """The samples of the last minutes."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+
+    def add(self, sample: Sample) -> None:
+        """Take a sample; it must be later than those before."""
+        self._samples.append(sample)
+
+    def rates(self) -> dict[str, list[float]]:
+        """Return each counter's rate per second between neighbours, the oldest first."""
+        samples = list(self._samples)
+        names = samples[-1].counters if samples else {}
+        return {
+            name: [
+                round((late.counters[name] - early.counters[name]) / _seconds(early, late), 2)
+                for early, late in pairwise(samples)
+            ]
+            for name in names
+        }
+
+    def ages_s(self) -> list[float]:
+        """Return how long before the last sample each rate was measured, in seconds."""
+        samples = list(self._samples)
+        return [round((samples[-1].at_ms - each.at_ms) / 1000, 1) for each in samples[1:]]
+
+    def db_bytes(self) -> list[int]:
+        """Return the database's size, one for each rate."""
+        return [each.db_bytes for each in list(self._samples)[1:]]
+
+    def sync_ms(self, bounds: Sequence[float]) -> dict[str, float | None]:
+        """Return what syncs of the log took in the last minute."""
+        return self._durations([each.sync_counts for each in self._recent()], bounds)
+
+    def commit_ms(self, bounds: Sequence[float]) -> dict[str, float | None]:
+        """Return what commits of the database took in the last minute."""
+        return self._durations([each.commit_counts for each in self._recent()], bounds)
+
+    def _recent(self) -> list[Sample]:
+        samples = list(self._samples)
+        return [each for each in samples if samples[-1].at_ms - each.at_ms <= _RECENT_MS]
+
+    def _durations(
+        self, counts: list[list[int]], bounds: Sequence[float]
+    ) -> dict[str, float | None]:
+        if not counts:
+            return {"p50": None, "p99": None}
+        difference = [late - early for early, late in zip(counts[0], counts[-1], strict=True)]
+        return {
+            "p50": percentile_ms(difference, bounds, 0.5),
+            "p99": percentile_ms(difference, bounds, 0.99),
+        }
+
+
+def percentile_ms(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
+    """Return a duration that a share of the observations does not exceed; None if there are none.
+
+    Within a bucket they are taken to be spread evenly; what is above all bounds counts as the last.
+    """
+    total = sum(counts)
+    if total == 0:
+        return None
+    rank, below = share * total, 0
+    for place, count in enumerate(counts):
+        if count and below + count >= rank:
+            low = bounds[place - 1] if place else 0.0
+            high = bounds[min(place, len(bounds) - 1)]
+            return round((low + (high - low) * (rank - below) / count) * 1000, 3)
+        below += count
+    return round(bounds[-1] * 1000, 3)
+
+
+def _seconds(early: Sample, late: Sample) -> float:
+    return max(late.at_ms - early.at_ms, 1) / 1000

@@ -1,0 +1,59 @@
+"""Which prefixes take the room: estimated from evenly spaced samples of the live keys.
+
+A round looks at ROUND_KEYS keys, the next one at others between them. The last ROUNDS_MAX rounds
+count, so the estimate settles within some looks at the page and follows what changes. It costs
+nothing while nobody looks.
+"""
+
+from collections import defaultdict, deque
+from typing import Final, NamedTuple
+
+from kvstore.node.figures import prefix_of
+
+ROUND_KEYS: Final = 128
+ROUNDS_MAX: Final = 32
+_OFFSET_STEP: Final = 2_654_435_761  # spreads the rounds' offsets
+
+
+class PrefixSize(NamedTuple):
+    """What is estimated of one prefix."""
+
+    prefix: bytes
+    keys: int
+    size_bytes: int  # of the live keys' records, without history
+
+
+class PrefixSizes:
+    """The estimate."""
+
+    def __init__(self) -> None:
+        self._rounds: deque[list[tuple[bytes, int]]] = deque(maxlen=ROUNDS_MAX)
+        self._count = 0
+
+    def next_offset(self) -> int:
+        """Return where the next round begins."""
+        self._count += 1
+        return self._count * _OFFSET_STEP
+
+    def add(self, sampled: list[tuple[bytes, int]]) -> None:
+        """Take a round: keys with the bytes of their records."""
+        self._rounds.append(sampled)
+
+    def top(self, limit: int, key_count: int) -> list[PrefixSize]:
+        """Return up to limit prefixes of the key_count keys there are, the largest first."""
+        keys: defaultdict[bytes, int] = defaultdict(int)
+        sizes: defaultdict[bytes, int] = defaultdict(int)
+        for sampled in self._rounds:
+            for key, size_bytes in sampled:
+                prefix = prefix_of(key)
+                keys[prefix] += 1
+                sizes[prefix] += size_bytes
+        looked_at = sum(keys.values())
+        if looked_at == 0:
+            return []
+        scale = key_count / looked_at
+        ranked = sorted(sizes, key=lambda prefix: (-sizes[prefix], prefix))
+        return [
+            PrefixSize(each, round(keys[each] * scale), round(sizes[each] * scale))
+            for each in ranked[:limit]
+        ]

@@ -1,0 +1,1 @@
+"""Disk: the write-ahead log, LMDB, snapshot files, the etcd database file."""

@@ -1,0 +1,112 @@
+"""The process that writes the state out for another member, to be sent while it is written.
+
+    python -m kvstore.storage.peer_snapshot_writer <member directory> <out file>
+    → on standard output: length u32 | raftpb.Snapshot | size u64 | how far the file has come
+      (see `arrival.py`); exit code 0
+    → the reason on standard error, exit code 1
+
+What names the position in raft's log is read from the commit that is written, so both say the same
+whatever has been committed since the snapshot was asked for. The LMDB snapshot is held while the
+file is written and not while it is sent: a slow member keeps no pages from being reused. Writing
+ends with an error while FREE_BYTES_MIN are still free, as for clients.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvstore.errors import CorruptionError, KvstoreError
+from kvstore.mvcc.backend import BUCKETS, Table
+from kvstore.mvcc.meta_rows import CONF_STATE_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
+from kvstore.raft.model import ConfState, Snapshot, SnapshotMetadata
+from kvstore.storage.arrival import is_due, word
+from kvstore.storage.etcd_db_stream import Scan, plan_db
+from kvstore.storage.lmdb_backend import ReadSnapshot, open_reader
+from kvstore.storage.snapshot_writer import check_room
+from kvstore.storage.takeover import CLUSTER_VERSION_KEY
+from kvstore.storage.v2_store import encode_v2_store
+from kvstore.wire.members import decode_member
+from kvstore.wire.raft_codec import encode_snapshot
+
+
+def write(member_dir: Path, out: Path, told: int) -> None:
+    """Write the last commit under member_dir to out, telling the descriptor told.
+
+    Raises KvstoreError or OSError; the file is for the reader to remove.
+    """
+    with open_reader(member_dir, views=True) as state, out.open("xb", buffering=0) as file:
+        snapshot = encode_snapshot(snapshot_of(state, member_dir))
+        plan = plan_db([(BUCKETS[table], _scan(state, table)) for table in Table])
+        _write(
+            told, len(snapshot).to_bytes(4, "big") + snapshot + plan.size_bytes.to_bytes(8, "big")
+        )
+        written = said = 0
+        said_s = time.monotonic()
+        for piece in plan.pieces():
+            check_room(out.parent)
+            _write(file.fileno(), piece)
+            written += len(piece)
+            now_s = time.monotonic()
+            if is_due(written, said, now_s - said_s):
+                said, said_s = written, now_s
+                _write(told, word(written))
+        if written != plan.size_bytes:
+            raise CorruptionError(f"{out}: {written} bytes, planned were {plan.size_bytes}")
+    _write(told, word(written, is_whole=True))
+
+
+def snapshot_of(state: ReadSnapshot, member_dir: Path) -> Snapshot:
+    """Return the snapshot that a state stands for; CorruptionError if for none."""
+    meta = dict(state.scan(Table.META))
+    index = int.from_bytes(meta.get(CONSISTENT_INDEX_KEY, b""), "big")
+    term = int.from_bytes(meta.get(TERM_KEY, b""), "big")
+    if index == 0 or CONF_STATE_KEY not in meta:
+        raise CorruptionError(f"{member_dir}: the state names no position of the log")
+    version = dict(state.scan(Table.CLUSTER)).get(CLUSTER_VERSION_KEY)
+    data = encode_v2_store(
+        [decode_member(row) for _, row in state.scan(Table.MEMBERS)],
+        sorted(int(key, 16) for key, _ in state.scan(Table.MEMBERS_REMOVED)),
+        version.decode() if version else None,
+    )
+    return Snapshot(SnapshotMetadata(_conf_state(meta[CONF_STATE_KEY]), index, term), data)
+
+
+def _conf_state(text: bytes) -> ConfState:
+    row = json.loads(text)
+    return ConfState(
+        tuple(row.get("voters", ())),
+        tuple(row.get("learners", ())),
+        tuple(row.get("voters_outgoing", ())),
+        tuple(row.get("learners_next", ())),
+        bool(row.get("auto_leave", False)),
+    )
+
+
+def _scan(state: ReadSnapshot, table: Table) -> Scan:
+    return lambda: state.views(table)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    if len(arguments) != 2:
+        sys.stderr.write("usage: peer_snapshot_writer <member directory> <out file>\n")
+        return 2
+    try:
+        write(Path(arguments[0]), Path(arguments[1]), sys.stdout.fileno())
+    except (KvstoreError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,312 @@
+"""Takes over the data directory of an etcd: its database file becomes our LMDB state.
+
+    <member>/snap/db                      etcd's state, or one etcdutl restored
+    <member>/snap/<index:016x>.snap.db    a received one, not yet put in place
+    <member>/lmdb                         our state
+
+    import  snap/db → lmdb.tmp/lmdb, synced
+    move    snap/db → snap/db.taken-over, fsync(snap)        from here on it is ours
+    move    lmdb.tmp/lmdb → lmdb, fsync(member)
+    remove  lmdb.tmp
+
+Each step is durable before the next, so what is found at a start tells where the last one ended:
+
+    found                                        done
+    snap/db, maybe lmdb.tmp                      import anew
+    no snap/db, lmdb.tmp/lmdb, no lmdb           the import is complete: go on with the moves
+    lmdb, maybe lmdb.tmp                         nothing but removing lmdb.tmp
+    snap/db and lmdb                             refused: two states, and which is newer is unknown
+
+Every bucket is copied row by row. A bucket we have no table for is refused by name, and so is a
+version newer than ours: nothing is dropped silently, and a refusal changes nothing. The database
+file is locked against etcd and other readers while it is read. The log in <member>/wal stays where
+it is; only its latest snapshot's index matters here, since it may require the received database.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from kvstore.errors import DataDirError
+from kvstore.mvcc.backend import BUCKETS, Backend, Row, Table
+from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY, STORAGE_VERSION_KEY
+from kvstore.storage.etcd_db import EtcdDbReader
+from kvstore.storage.files import Files, OsFiles
+from kvstore.storage.lmdb_files import LmdbFiles
+from kvstore.storage.row_source import RowSource, small_rows
+from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
+
+CLUSTER_VERSION_KEY: Final = b"clusterVersion"
+BATCH_BYTES_MAX: Final = 4 << 20
+BATCH_ROWS_MAX: Final = 8192
+COMMIT_BYTES: Final = 64 << 20
+
+Progress = Callable[[int, int], None]
+
+
+class RowsTaken(Protocol):
+    """The part of a backend that rows are copied into."""
+
+    def append(self, table: Table, rows: Iterable[Row]) -> None: ...
+    def commit(self) -> None: ...
+
+
+class TakenOver(NamedTuple):
+    """What was taken over; zeros if an earlier start had done the import already."""
+
+    rows: int
+    size_bytes: int  # of the database file
+    consistent_index: int
+
+
+def take_over(
+    member_dir: Path,
+    open_backend: Callable[[Path], Backend],
+    *,
+    snapshot_index: int = 0,
+    progress: Progress | None = None,
+    files: Files | None = None,
+) -> TakenOver | None:
+    """Take over an etcd's state in member_dir, if there is one; return None if not.
+
+    open_backend makes a fresh backend under the directory it is given, in `<directory>/lmdb`.
+    snapshot_index is that of the log's latest snapshot, 0 for none. progress is called now and
+    then with (bytes imported, about how many there are). Raises DataDirError (locked, newer,
+    foreign, two states, the required database is missing, a name that cannot be changed),
+    CorruptionError, or what the backend raises.
+    """
+    move = _Move(member_dir, files or OsFiles())
+    try:
+        if not move.wanted(snapshot_index):
+            return None
+        lock = LmdbFiles(member_dir)  # as a running server holds it
+        try:
+            return _locked_take_over(move, open_backend, snapshot_index, progress)
+        finally:
+            lock.unlock()
+    except OSError as error:
+        raise DataDirError(
+            f"{member_dir}: an etcd's state cannot be taken over: {error}"
+        ) from error
+
+
+def _locked_take_over(
+    move: "_Move",
+    open_backend: Callable[[Path], Backend],
+    snapshot_index: int,
+    progress: Progress | None,
+) -> TakenOver:
+    if move.imported():
+        move.finish()
+        return TakenOver(0, 0, 0)
+    with _open_source(move, snapshot_index) as source:
+        check_buckets(source)
+        meta, cluster = small_rows(source, Table.META), small_rows(source, Table.CLUSTER)
+        refuse_newer(source.path, STORAGE_VERSION_KEY, meta.get(STORAGE_VERSION_KEY))
+        refuse_newer(source.path, CLUSTER_VERSION_KEY, cluster.get(CLUSTER_VERSION_KEY))
+        move.clear()
+        rows = _import(source, move, open_backend, progress)
+        move.finish()
+        return TakenOver(rows, source.size_bytes, _consistent_index(source))
+
+
+class _Move:
+    """The names in a member directory and the steps between them."""
+
+    def __init__(self, member_dir: Path, files: Files) -> None:
+        self._files = files
+        self._member = member_dir
+        self._snap = member_dir / "snap"
+        self._live = member_dir / "lmdb"
+        self._swapped_out = member_dir / "lmdb.old"  # the state, if a swap was cut off
+        self._taken = self._snap / "db.taken-over"
+        self.build = member_dir / "lmdb.tmp"
+        self._built = self.build / "lmdb"
+        self.db = self._snap / "db"
+
+    def received(self, index: int) -> Path:
+        """Return the name of the database received with the snapshot at index."""
+        return self._snap / f"{index:016x}.snap.db"
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether a file is there."""
+        return self._files.exists(path)
+
+    def wanted(self, snapshot_index: int) -> bool:
+        """Tell whether there is something to take over; clears up after an earlier one."""
+        exists = self._files.exists
+        if exists(self._live) or exists(self._swapped_out):
+            if exists(self.db):
+                raise DataDirError(
+                    f"{self._member} holds two states, {self._live.name} and etcd's snap/db: "
+                    "move the one that is not to be used out of the directory"
+                )
+            self.clear()
+            return False
+        received = snapshot_index > 0 and exists(self.received(snapshot_index))
+        return exists(self.db) or self.imported() or received
+
+    def imported(self) -> bool:
+        """Tell whether a complete import waits to be put in place."""
+        return (
+            not self._files.exists(self.db)
+            and self._files.exists(self._taken)
+            and self._files.exists(self._built)
+        )
+
+    def clear(self) -> None:
+        """Remove an import that was cut off, or what is left of one that was not."""
+        if self._files.exists(self.build):
+            self._files.remove_tree(self.build)
+
+    def put_received(self, index: int) -> None:
+        """Put a received database in the place of the current one, as etcd does at its start."""
+        self._files.rename(self.received(index), self.db)
+        self._files.sync_directory(self._snap)
+
+    def finish(self) -> None:
+        """Make the import the state; may be called again after a crash in it."""
+        self._files.sync_directory(self._built)
+        self._files.sync_directory(self.build)
+        self._files.sync_directory(self._member)
+        if self._files.exists(self.db):
+            self._files.rename(self.db, self._taken)
+            self._files.sync_directory(self._snap)
+        self._files.rename(self._built, self._live)
+        self._files.sync_directory(self._member)
+        self.clear()
+
+
+def _open_source(move: _Move, snapshot_index: int) -> EtcdDbReader:
+    """Open the database that counts: snap/db, or the received one if the log is ahead of it."""
+    index = 0
+    if move.exists(move.db):
+        source = EtcdDbReader(move.db, exclusive=True)
+        index = _consistent_index(source)
+        if snapshot_index <= index:
+            return source
+        source.close()
+    received = move.received(snapshot_index)
+    if not move.exists(received):
+        raise DataDirError(
+            f"{move.db} is at index {index} and the log begins at its snapshot {snapshot_index}: "
+            f"{received.name} is required and missing"
+        )
+    source = EtcdDbReader(received, exclusive=True)
+    try:
+        _check_index(source, snapshot_index)
+        move.put_received(snapshot_index)
+    except BaseException:
+        source.close()
+        raise
+    return source
+
+
+def _check_index(source: EtcdDbReader, snapshot_index: int) -> None:
+    index = _consistent_index(source)
+    if index < snapshot_index:
+        raise DataDirError(f"{source.path} is at index {index}, below {snapshot_index}")
+
+
+def _consistent_index(source: EtcdDbReader) -> int:
+    """Return the raft index a database has applied, 0 if it does not say."""
+    value = small_rows(source, Table.META).get(CONSISTENT_INDEX_KEY, b"")
+    return int.from_bytes(value)
+
+
+def check_buckets(source: RowSource) -> None:
+    """Raise DataDirError unless every bucket has a table here, and those of an etcd are there."""
+    names = source.buckets()
+    strange = [repr(name) for name in names if name not in BUCKETS]
+    if strange:
+        raise DataDirError(
+            f"{source.path} holds buckets that this server has no place for: {', '.join(strange)}"
+        )
+    for table in (Table.KEY, Table.META):
+        if BUCKETS[table] not in names:
+            raise DataDirError(
+                f"{source.path} is no etcd database: it has no bucket {BUCKETS[table].decode()!r}"
+            )
+
+
+def refuse_newer(path: Path, key: bytes, value: bytes | None) -> None:
+    """Refuse a version whose major.minor is newer than ours; patches do not matter.
+
+    Value is what stands under key in the database at path, None for nothing. Raises DataDirError.
+    """
+    if value is None:
+        return
+    text = value.decode("ascii", "backslashreplace")
+    parts = text.split(".")
+    if len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
+        raise DataDirError(f"{path}: {key.decode()} {text!r} is no version")
+    ours = CLUSTER_VERSION.split(".")
+    if (int(parts[0]), int(parts[1])) > (int(ours[0]), int(ours[1])):
+        raise DataDirError(
+            f"{path}: {key.decode()} is {text}, this is version {SERVER_VERSION}, which "
+            f"reads up to {ours[0]}.{ours[1]}"
+        )
+
+
+def _import(
+    source: EtcdDbReader,
+    move: _Move,
+    open_backend: Callable[[Path], Backend],
+    progress: Progress | None,
+) -> int:
+    """Copy every row of source into a fresh backend in move.build; return how many."""
+    try:
+        backend = open_backend(move.build)
+        try:
+            rows = copy_rows(source, backend, progress)
+        finally:
+            backend.close()
+    except BaseException:
+        move.clear()
+        raise
+    return rows
+
+
+def copy_rows(
+    source: RowSource,
+    backend: RowsTaken,
+    progress: Progress | None = None,
+    *,
+    commit_bytes: int = COMMIT_BYTES,
+) -> int:
+    """Copy every row of source into a fresh backend, committing on the way; return how many.
+
+    The rest is uncommitted on return. Buckets without a table here are passed over: see
+    check_buckets. progress is called with (bytes copied, about how many there are).
+    """
+    row_count = byte_count = uncommitted_bytes = 0
+    names = set(source.buckets())
+    for table in Table:
+        if BUCKETS[table] not in names:
+            continue
+        for rows, size in _batches(source.scan(BUCKETS[table])):
+            backend.append(table, rows)
+            row_count += len(rows)
+            byte_count += size
+            uncommitted_bytes += size
+            if uncommitted_bytes >= commit_bytes:  # LMDB keeps the pages of a transaction in memory
+                backend.commit()
+                uncommitted_bytes = 0
+            if progress is not None:
+                progress(byte_count, source.size_bytes)
+    return row_count
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[tuple[list[Row], int]]:
+    """Yield (rows, bytes in them): slices that fit in memory however large the rows are."""
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += len(row[0]) + len(row[1])
+        if size >= BATCH_BYTES_MAX or len(batch) == BATCH_ROWS_MAX:
+            yield batch, size
+            batch = []
+            size = 0
+    if batch:
+        yield batch, size

@@ -1,0 +1,84 @@
+"""Segment files of the log: their names, their order, their bytes.
+
+    0000000000000001-0000000000000053.wal      sequence 1, first index 0x53
+    0.tmp, 1.tmp                                the next segment, preallocated, not yet in use
+    *.wal.broken                                copies left by repairs
+
+Sequences rise by one; the first index is that of the first entry a segment may hold, so the log
+after index i begins in the last segment whose first index is at most i. Other names are left
+alone. This module knows no records.
+"""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kvstore.errors import CorruptionError, DataDirError
+from kvstore.storage.files import Files
+
+SUFFIX: Final = ".wal"
+BROKEN_SUFFIX: Final = ".broken"
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.wal")
+
+
+class SegmentFile(NamedTuple):
+    """One segment by name."""
+
+    path: Path
+    sequence: int
+    first_index: int
+
+
+def segment_path(directory: Path, sequence: int, first_index: int) -> Path:
+    """Return the path of a segment."""
+    return directory / f"{sequence:016x}-{first_index:016x}{SUFFIX}"
+
+
+def list_segments(files: Files, directory: Path) -> list[SegmentFile]:
+    """Return the segments of a directory in the order of their sequence; none if it is missing."""
+    if not files.exists(directory):
+        return []
+    found: list[SegmentFile] = []
+    for name in files.list_directory(directory):
+        match = _NAME.fullmatch(name)
+        if match is not None:
+            found.append(SegmentFile(directory / name, int(match[1], 16), int(match[2], 16)))
+    return found
+
+
+def segments_from(files: Files, directory: Path, index: int) -> list[SegmentFile]:
+    """Return the segments that hold the log after index.
+
+    Raises DataDirError if there is none, CorruptionError if one is missing between them.
+    """
+    segments = list_segments(files, directory)
+    if not segments:
+        raise DataDirError(f"{directory}: no write-ahead log segment here")
+    first = len(segments) - 1
+    while first > 0 and segments[first].first_index > index:
+        first -= 1
+    if segments[first].first_index > index:
+        raise CorruptionError(
+            f"{segments[first].path}: the oldest segment begins at index "
+            f"{segments[first].first_index}, the log is needed from {index} on"
+        )
+    check_sequence(segments[first:])
+    return segments[first:]
+
+
+def check_sequence(segments: list[SegmentFile]) -> None:
+    """Raise CorruptionError unless the sequences rise by one."""
+    for before, after in pairwise(segments):
+        if after.sequence != before.sequence + 1:
+            raise CorruptionError(
+                f"{after.path}: expected segment {before.sequence + 1} after "
+                f"{before.path.name}, found {after.sequence}"
+            )
+
+
+def read_segment(files: Files, handle: int) -> tuple[bytes, int]:
+    """Return (the bytes of a segment without the zeros at its end, its length in bytes)."""
+    return files.read(handle, 0, files.data_end(handle)), files.size_bytes(handle)

@@ -1,0 +1,1 @@
+"""Sockets: batches in, batches out."""

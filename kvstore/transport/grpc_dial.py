@@ -1,0 +1,168 @@
+"""Dialling the gRPC port of a server with grpcio: endpoints and files into targets and credentials.
+
+    "10.0.0.1:2379"            TLS if the settings ask for it
+    "http://…" "unix:…"        plaintext, whatever the settings say
+    "https://…" "unixs:…"      TLS
+
+What `dial_plan` returns fits grpc.secure_channel and grpc.aio.secure_channel alike. grpcio cannot
+leave a certificate unverified; where that is asked for, the certificate the server shows now is
+fetched and trusted, so it must be planned anew when the server renews it.
+"""
+
+import os
+import socket
+import ssl
+from pathlib import Path
+from typing import Final, NamedTuple
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes plain text into our JSON log
+
+import grpc
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from kvstore.errors import ConfigError
+
+Option = tuple[str, int | str]
+
+_FETCH_S: Final = 5.0
+_PORT: Final = 443  # where a host stands alone, as in a URL
+
+
+class DialTls(NamedTuple):
+    """What a client shows and trusts."""
+
+    cert_file: str = ""
+    key_file: str = ""
+    trusted_ca_file: str = ""  # empty: the system's
+    is_unverified: bool = False
+    is_wanted: bool = False  # by endpoints that do not say; so do files
+
+
+class DialPlan(NamedTuple):
+    """How to reach one endpoint."""
+
+    target: str
+    credentials: grpc.ChannelCredentials | None  # None: plaintext
+    options: tuple[Option, ...]
+
+
+def check_files(tls: DialTls) -> None:
+    """Raise ConfigError unless the files can be used."""
+    if bool(tls.cert_file) != bool(tls.key_file):
+        raise ConfigError(
+            f"KeyFile and CertFile must both be present[key: {tls.key_file}, cert: {tls.cert_file}]"
+        )
+    _context(tls)
+
+
+def is_secure(endpoint: str, tls: DialTls) -> bool:
+    """Tell whether an endpoint is reached by TLS."""
+    scheme = _split(endpoint)[0]
+    if scheme:
+        return scheme in {"https", "unixs"}
+    return tls.is_wanted or any((tls.cert_file, tls.trusted_ca_file, tls.is_unverified))
+
+
+def dial_plan(endpoint: str, tls: DialTls) -> DialPlan:
+    """Return how to reach endpoint; ConfigError for files, OSError for a certificate to fetch."""
+    scheme, place = _split(endpoint)
+    is_unix = scheme.startswith("unix")
+    target = f"unix:{place}" if is_unix else place
+    if not is_secure(endpoint, tls):
+        return DialPlan(target, None, ())
+    _context(tls)
+    roots, key, cert = (_read(each) for each in (tls.trusted_ca_file, tls.key_file, tls.cert_file))
+    options: tuple[Option, ...] = ()
+    if tls.is_unverified:
+        roots, name = _shown(place, tls, is_unix=is_unix)
+        options = (("grpc.ssl_target_name_override", name),)
+    elif roots is None:
+        roots = _read(ssl.get_default_verify_paths().cafile or "")
+    return DialPlan(target, grpc.ssl_channel_credentials(roots, key, cert), options)
+
+
+def _split(endpoint: str) -> tuple[str, str]:
+    """Return scheme and host:port, or scheme and path of a unix socket."""
+    scheme, separator, rest = endpoint.partition("://")
+    if separator and scheme.startswith("unix"):
+        return scheme, rest
+    if not separator:
+        scheme, _, rest = endpoint.partition(":")
+        if scheme in {"unix", "unixs"}:
+            return scheme, rest
+        scheme, rest = "", endpoint
+    host, colon, port = rest.partition("/")[0].rpartition(":")
+    # Names from DNS end in a dot, those in certificates do not.
+    return scheme, f"{host.rstrip('.')}{colon}{port}"
+
+
+def _context(tls: DialTls) -> ssl.SSLContext:
+    """Load the files as OpenSSL does, for grpcio would not say what is wrong."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if tls.cert_file:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+        if tls.trusted_ca_file:
+            context.load_verify_locations(tls.trusted_ca_file)
+    except OSError as error:
+        files = ", ".join(filter(None, (tls.cert_file, tls.key_file, tls.trusted_ca_file)))
+        raise ConfigError(f"TLS files {files}: {error}") from None
+    return context
+
+
+def _read(path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _shown(place: str, tls: DialTls, *, is_unix: bool) -> tuple[bytes, str]:
+    """Return the certificate a server shows, as PEM, and a name that is in it."""
+    context = _context(tls)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with _connected(place, is_unix=is_unix) as raw, context.wrap_socket(raw) as secure:
+        der = secure.getpeercert(binary_form=True)
+    if der is None:
+        raise OSError(f"{place} shows no certificate")
+    return ssl.DER_cert_to_PEM_cert(der).encode(), _name_in(x509.load_der_x509_certificate(der))
+
+
+def _connected(place: str, *, is_unix: bool) -> socket.socket:
+    if not is_unix:
+        host, _, port = place.rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port or _PORT)), _FETCH_S)
+    raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    raw.settimeout(_FETCH_S)
+    try:
+        raw.connect(place)
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+def _name_in(certificate: x509.Certificate) -> str:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return str(found[0].value) if found else ""
+    hosts = [each.replace("*", "any") for each in names.get_values_for_type(x509.DNSName)]
+    addresses = [str(each) for each in names.get_values_for_type(x509.IPAddress)]
+    return next(iter(hosts + addresses), "")
+
+
+def common_name_of(cert_file: str) -> str:
+    """Return the common name in a certificate's subject, or an empty text."""
+    try:
+        certificate = x509.load_pem_x509_certificate(_read(cert_file) or b"")
+    except ValueError as error:
+        raise ConfigError(f"{cert_file}: {error}") from None
+    found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else ""

@@ -1,0 +1,281 @@
+"""The fast transport: a native crate that owns sockets, HTTP/2 and gRPC framing.
+
+    NativeTransport(urls, served, options) ──► poll / flush / wake / stop (transport.base)
+
+The crate (kvstore/native) runs in a thread of its own that never takes Python's lock; a batch
+crosses in one call each way. It is optional: where it was not built, `is_available()` is false and
+the grpcio transport serves the same API. This is the crate's only importer.
+
+The transport leaves `inbox.now_ns` and `wall_ms` to its driver, who has the clock. What HTTP
+requests mean and peer traffic are not done here.
+
+An address that is given with http:// and with https:// (or unix:// and unixs://) serves both, told
+apart by the first byte. A client's certificate shows in the call's metadata: its CN under
+`tls-common-name`.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kvstore.errors import ConfigError, KvstoreError
+from kvstore.node.inbox import Inbox, Outbox
+from kvstore.raft.model import Entry
+from kvstore.transport import addresses
+from kvstore.transport.mailbox import MailboxLimits
+from kvstore.transport.tls import TlsOptions
+from kvstore.wire.rpc import ENDLESS, METHODS
+
+MISSING = ""  # why the crate cannot be loaded
+# The twin of storage.wal_record.encode_entries, several times as fast; None without the crate.
+encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] | None = None
+if TYPE_CHECKING:
+    from kvstore.transport import _native
+else:
+    try:
+        from kvstore.transport import _native
+
+        encode_entries = _native.encode_entries
+    except ImportError as error:
+        _native, MISSING = None, str(error)
+
+REQUEST_OVERHEAD_BYTES: Final = 512 << 10  # what gRPC may add to the largest request
+_DEFAULT_PING_MIN_S: Final = 300.0  # grpc's, where none is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class NativeOptions:
+    """Limits and keep-alive of the client port; the defaults are etcd's where it has any."""
+
+    request_bytes_max: int = 1_572_864 + REQUEST_OVERHEAD_BYTES  # one received message
+    http_body_bytes_max: int = 0  # one request that is no gRPC and comes whole; 0: as above
+    stream_backlog_bytes_max: int = 64 << 20  # unsent on one stream; more ends it
+    concurrent_streams_max: int = 2**32 - 1  # per connection
+    keepalive_min_s: float = 5.0  # clients may ping this often; 0 = grpc's default
+    keepalive_interval_s: float = 7200.0  # the server pings an idle client; 0 = never
+    keepalive_timeout_s: float = 20.0
+    mailbox: MailboxLimits = field(default_factory=MailboxLimits)
+    metadata_bytes_max: int = 1 << 20  # of one call; tokens may be long
+    connection_backlog_bytes_max: int = 256 << 20  # answers unread on one connection; more ends it
+    assembling_bytes_max: int = 256 << 20  # of requests that are not whole, over all connections
+    connections_max: int = 65_536
+    handshake_timeout_s: float = 20.0
+    header_timeout_s: float = 300.0  # HTTP/1.1: from one request to the headers of the next
+    send_bytes_max: int = 2**31 - 1  # one sent message
+    tls: TlsOptions | None = None  # without it https:// and unixs:// are refused
+    reuse_port: bool = False  # another process may listen on the same TCP addresses
+    serves_http: bool = False  # hand over what is no gRPC in inbox.requests; else it is refused
+
+    def columns(self) -> dict[str, int | float]:
+        """Return the options under the crate's names."""
+        mailbox = self.mailbox
+        return {
+            "request_bytes_max": self.request_bytes_max,
+            "http_body_bytes_max": self.http_body_bytes_max or self.request_bytes_max,
+            "stream_backlog_bytes_max": self.stream_backlog_bytes_max,
+            "connection_backlog_bytes_max": self.connection_backlog_bytes_max,
+            "assembling_bytes_max": self.assembling_bytes_max,
+            "metadata_bytes_max": self.metadata_bytes_max,
+            "concurrent_streams_max": min(self.concurrent_streams_max, 2**32 - 1),
+            "connections_max": self.connections_max,
+            "handshake_timeout_s": self.handshake_timeout_s,
+            "header_timeout_s": self.header_timeout_s,
+            "reuse_port": self.reuse_port,
+            "send_bytes_max": min(self.send_bytes_max, 2**31 - 1),
+            "keepalive_min_s": self.keepalive_min_s or _DEFAULT_PING_MIN_S,
+            "keepalive_interval_s": self.keepalive_interval_s,
+            "keepalive_timeout_s": self.keepalive_timeout_s,
+            "calls_max": mailbox.calls_max,
+            "bytes_max": mailbox.bytes_max,
+            "waiting_calls_max": mailbox.waiting_calls_max,
+            "waiting_bytes_max": mailbox.waiting_bytes_max,
+            "stream_frames_max": mailbox.stream_frames_max,
+            "stream_bytes_max": mailbox.stream_bytes_max,
+        }
+
+
+def is_available() -> bool:
+    """Tell whether the crate was built for this interpreter."""
+    return _native is not None
+
+
+class SharedSleep(Protocol):
+    """Something else the driver's thread waits for, that can wait for a descriptor as well."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to wait for at present; its end comes with a wake()."""
+        ...
+
+    def share(self, descriptor: int) -> None:
+        """Let wait() also return when descriptor is readable."""
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until there is something, or for timeout_s; signals are handled meanwhile."""
+        ...
+
+
+class NativeTransport:
+    """A Transport over the crate; see `kvstore.transport.base`.
+
+    poll, wake and stop belong to the driver thread (wake to any); flush may be called by any one
+    thread at a time.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        served: Collection[int],
+        options: NativeOptions | None = None,
+        on_notice: Callable[[str], None] | None = None,
+        http_urls: Sequence[str] = (),
+    ) -> None:
+        """Bind every url (http://host:port, unix://path) and serve; ConfigError names a bad one.
+
+        At http_urls there is HTTP and no gRPC, whatever the options say of the others. on_notice is
+        given a line for the log, from poll, for each connection that was cut off.
+        """
+        if _native is None:
+            raise ConfigError(f"the native transport was not built: {MISSING}")
+        options = options or NativeOptions()
+        what = _ALL if options.serves_http else _GRPC
+        asked = [(url, what) for url in urls] + [(url, _HTTP) for url in http_urls]
+        listeners = _listeners(asked, with_tls=options.tls is not None)
+        routes = [(METHODS[i].path, i, _kind_of(i)) for i in sorted(served)]
+        tls = options.tls.columns() if options.tls else None
+        # Signals are the driver thread's: the crate's thread inherits a mask without any.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._server = _native.Server(
+                [listener.crate_address() for listener in listeners], routes, options.columns(), tls
+            )
+        except OSError as error:
+            number, text, bad = error.errno or 0, str(error.strerror), int(error.filename or 0)
+            listener = listeners[bad]
+            raise ConfigError(
+                f"cannot listen on {asked[listener.places[0]][0]}: "
+                f"{_reason(listener.address, number, text)}"
+            ) from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self._on_notice = on_notice
+        self._others: SharedSleep | None = None
+        bound = [*urls, *http_urls]
+        for listener, port in zip(listeners, self._server.ports, strict=True):
+            for place in listener.places:
+                if port:
+                    bound[place] = addresses.bound_url(bound[place], port)
+        self.bound_urls: Final = bound[: len(urls)]
+        self.bound_http_urls: Final = bound[len(urls) :]
+
+    def poll(self, timeout_s: float) -> Inbox:
+        """Wait for arrivals up to timeout_s and take them; KvstoreError if the server died."""
+        if self._others is not None and timeout_s > 0 and not self._others.is_idle:
+            if self._server.arm():
+                self._others.wait(timeout_s)
+            self._server.disarm()
+            timeout_s = 0.0
+        try:
+            columns = self._server.poll(timeout_s)
+        except RuntimeError as error:
+            raise KvstoreError(f"the native transport ended by itself: {error}") from error
+        calls, opened, frames, half_closed, gone, backlog, metadata, requests, notices = columns
+        if notices and self._on_notice is not None:
+            for notice in notices:
+                self._on_notice(notice)
+        return Inbox(
+            0, 0, calls, opened, frames, half_closed, gone, backlog, metadata, requests=requests
+        )
+
+    def flush(self, outbox: Outbox) -> None:
+        """Hand replies, deliveries and ends over to the crate's thread."""
+        if outbox.replies or outbox.deliveries or outbox.ends or outbox.responses:
+            self._server.flush(outbox.replies, outbox.deliveries, outbox.ends, outbox.responses)
+
+    def sleep_with(self, others: SharedSleep) -> None:
+        """Sleep in poll until something arrives here or in others, from now on."""
+        others.share(self._server.descriptor())
+        self._others = others
+
+    def wake(self) -> None:
+        """Make a waiting poll return."""
+        self._server.wake()
+
+    def peer_of(self, call_id: int) -> str | None:
+        """Return the address a call came from; None when that is no longer known."""
+        return self._server.peer_of(call_id)
+
+    def drain(self) -> None:
+        """Close the listeners and send GOAWAY; what was asked before is still to be answered."""
+        self._server.drain()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every call is answered since drain() and no connection can bring another."""
+        return self._server.is_drained
+
+    def stop(self, grace_s: float) -> None:
+        """Refuse new calls, end open ones after what was flushed, close after up to grace_s."""
+        if not self._server.stop(grace_s):
+            raise KvstoreError("the native transport did not stop after its grace")
+
+
+_ALL, _GRPC, _HTTP = 0, 1, 2  # what is served, in the crate's numbers
+_ENDLESS = 3  # a kind of method, beside those of rpc.Kind
+
+
+def _kind_of(method: int) -> int:
+    return _ENDLESS if method in ENDLESS else int(METHODS[method].kind)
+
+
+@dataclass(slots=True)
+class _Listener:
+    """One socket to listen on, for one URL or for the two of one address."""
+
+    address: addresses.TcpAddress | addresses.UnixAddress
+    places: list[int]  # in the list of URLs
+    plain: bool
+    secure: bool
+    what: int
+
+    def crate_address(self) -> tuple[str, int | None, bool, bool, int]:
+        """Return the address as the crate takes it."""
+        address = self.address
+        if isinstance(address, addresses.UnixAddress):
+            return address.path, None, self.plain, self.secure, self.what
+        return address.host, address.port, self.plain, self.secure, self.what
+
+
+def _listeners(asked: Sequence[tuple[str, int]], *, with_tls: bool) -> list[_Listener]:
+    """Return the sockets to make for (URL, what): plaintext and TLS of one address share one."""
+    listeners: dict[object, _Listener] = {}
+    for place, (url, what) in enumerate(asked):
+        address = addresses.parse(url, with_tls=with_tls)
+        if isinstance(address, addresses.UnixAddress):
+            key: object = address.path
+        else:
+            key = (address.host, address.port) if address.port else place  # any port: its own
+        shared = listeners.get(key)
+        if shared is not None:
+            if shared.what != what:
+                raise ConfigError(
+                    "cannot bind both --listen-client-urls and --listen-client-http-urls on the "
+                    f"same url {url}"
+                )
+            shared.places.append(place)
+            shared.plain |= not address.secure
+            shared.secure |= address.secure
+            continue
+        if isinstance(address, addresses.UnixAddress):
+            addresses.remove_stale(address.path)
+        listeners[key] = _Listener(address, [place], not address.secure, address.secure, what)
+    return list(listeners.values())
+
+
+def _reason(address: addresses.TcpAddress | addresses.UnixAddress, number: int, text: str) -> str:
+    if isinstance(address, addresses.UnixAddress):
+        return addresses.unix_fault(address.path) if number else text
+    return os.strerror(number) if number else text

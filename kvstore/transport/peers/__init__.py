@@ -1,0 +1,1 @@
+"""etcd's peer protocol: links between members, both ends of them."""

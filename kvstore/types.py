@@ -1,0 +1,21 @@
+"""Names for the plain numbers and bytes that travel through every room.
+
+Revision ≠ version ≠ index: a *revision* counts changes of the store (main, and sub within one
+change), a *version* counts changes of one key since its creation, an *index* is a position in the
+raft log. A *member* is one process of the cluster; its id is an unsigned 64-bit number.
+"""
+
+from typing import Final, TypeAlias
+
+MemberId: TypeAlias = int
+ClusterId: TypeAlias = int
+LeaseId: TypeAlias = int
+Index: TypeAlias = int
+Term: TypeAlias = int
+MainRevision: TypeAlias = int
+
+SERVER_VERSION: Final = "3.7.1"  # what this server passes for
+CLUSTER_VERSION: Final = "3.7.0"  # major.minor.0, as the log and the database file carry it
+MIN_CLUSTER_VERSION: Final = "3.0.0"
+
+NO_LEASE: Final[LeaseId] = 0

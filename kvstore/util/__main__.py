@@ -1,0 +1,8 @@
+"""`python -m kvstore.util`: the same as the command kvstore-util."""
+
+import sys
+
+from kvstore.util.process import run
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,463 @@
+"""The command `kvstore-util`: etcdutl's commands, flags, output and exit codes, and a few more.
+
+    etcdutl's    snapshot status|restore, hashkv, defrag, migrate, version, completion
+    ours         verify, dump wal|state, --to (which format a directory is written in)
+
+Whatever etcdutl does to a snapshot or an etcd data directory is done to ours as well; which one a
+path is shows from what is there. Codes: 0 done; 1 failed, with one line on standard error; 4 an
+output format that cannot be had; 128 arguments that contradict each other.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.shell_completion import get_completion_class
+from typing_extensions import override
+
+from kvstore.config.values import parse_duration
+from kvstore.errors import ConfigError, KvstoreError
+from kvstore.storage.etcd_db import sum_up
+from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
+from kvstore.util import dumps, log_reader
+from kvstore.util.defragment import defragment
+from kvstore.util.hashing import hash_kv
+from kvstore.util.migrate import NEWEST, migrate, parse_target, set_storage_version
+from kvstore.util.places import Kind, Place, find, find_directory, held
+from kvstore.util.printers import FORMATS, Column, human_bytes, render
+from kvstore.util.progress import bar
+from kvstore.util.restore import REVISION_MAX, Order, restore
+from kvstore.util.states import open_state
+from kvstore.util.verify import verify
+
+NAME: Final = "kvstore-util"
+FAILED: Final = 1
+BAD_FEATURE: Final = 4
+BAD_ARGUMENTS: Final = 128
+SHELLS: Final = ("bash", "zsh", "fish")
+
+_KINDS: Final = {"kvstore": Kind.KVSTORE, "etcd": Kind.ETCD}
+_PATH: Final = click.Path(path_type=Path)
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with arguments (default: the process's own); return the exit code."""
+    try:
+        root.main(arguments, prog_name=NAME, standalone_mode=False)
+    except _Contradiction as error:
+        return _fail(error.format_message(), error.code)
+    except click.UsageError as error:
+        context = error.ctx.get_usage() + "\n" if error.ctx is not None else ""
+        return _fail(f"{error.format_message()}\n{context}", FAILED)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        return _fail("interrupted", FAILED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads it any more
+        return FAILED
+    except (KvstoreError, OSError) as error:
+        return _fail(str(error), FAILED)
+    return 0
+
+
+def _fail(text: str, code: int) -> int:
+    click.echo(f"Error: {text.rstrip()}", err=True)
+    return code
+
+
+class _Contradiction(click.ClickException):
+    """Arguments that cannot be meant together, or a feature that is not there."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class _Duration(click.ParamType[float]):
+    """A duration in Go's syntax, as seconds."""
+
+    name = "duration"
+
+    @override
+    def convert(self, value: Any, param: object, ctx: object) -> float:
+        """Return the seconds of a text such as 10s."""
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(value) / 1e9
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r}: {error}") from None
+
+
+def _global_flags(command: _Command) -> _Command:
+    """Add the flags that may stand before a command or after it."""
+    output = click.option(
+        "-w",
+        "--write-out",
+        default=None,
+        help=f"Set the output format ({', '.join(FORMATS)}).  [default: simple]",
+        shell_complete=lambda *_: list(FORMATS),
+        expose_value=False,
+        callback=_note("output"),
+    )
+    timeout = click.option(
+        "--timeout",
+        type=_Duration(),
+        default=None,
+        help="Time to wait for a server to let go of its files, 0 for ever.  [default: 10s]",
+        expose_value=False,
+        callback=_note("timeout_s"),
+    )
+    return timeout(output(command))
+
+
+def _note(name: str) -> Callable[[click.Context, click.Parameter, object], object]:
+    def keep(context: click.Context, _: click.Parameter, value: object) -> object:
+        if value is not None:
+            context.ensure_object(dict)[name] = value
+        return value
+
+    return keep
+
+
+def _timeout_s(context: click.Context) -> float:
+    found: float = context.ensure_object(dict).get("timeout_s", 10.0)
+    return found
+
+
+def _print(context: click.Context, columns: Sequence[Column]) -> None:
+    click.echo(render(columns, _format(context)), nl=False)
+
+
+def _format(context: click.Context) -> str:
+    """Return the output format; refuse what etcdutl refuses, with its text and code."""
+    output: str = context.ensure_object(dict).get("output", "simple")
+    if output not in FORMATS:
+        raise _Contradiction("unsupported output format", BAD_FEATURE)
+    if output == "protobuf":
+        raise _Contradiction("protobuf not supported as output format", BAD_FEATURE)
+    return output
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@_global_flags
+def root() -> None:
+    """Work on snapshots and data directories that no server is using, etcd's or ours."""
+
+
+@root.group()
+def snapshot() -> None:
+    """Tell what is in a snapshot, or restore it."""
+
+
+@snapshot.command("status")
+@click.argument("files", nargs=-1, metavar="FILENAME", type=_PATH)
+@_global_flags
+@click.pass_context
+def snapshot_status(context: click.Context, files: tuple[Path, ...]) -> None:
+    """Print hash, revision, total keys, total size and version of a snapshot.
+
+    FILENAME may also be a data directory.
+    """
+    if len(files) != 1:
+        raise _Contradiction("snapshot status requires exactly one argument", BAD_ARGUMENTS)
+    _format(context)
+    place, timeout_s = find(files[0]), _timeout_s(context)
+    with (
+        held(place, timeout_s),
+        open_state(place, timeout_s) as state,
+        bar("reading", state.size_bytes) as advance,
+    ):
+        found = sum_up(state, advance)
+    _print(
+        context,
+        (
+            Column("hash", "Hash", "hash", found.hash, f"{found.hash:x}"),
+            Column("revision", "Revision", "revision", found.revision, str(found.revision)),
+            Column("total keys", "Keys", "totalKey", found.total_keys, str(found.total_keys)),
+            Column(
+                "total size", "Size", "totalSize", found.size_bytes, human_bytes(found.size_bytes)
+            ),
+            Column("version", "Version", "version", found.version, found.version),
+        ),
+    )
+
+
+@snapshot.command("restore")
+@click.argument("files", nargs=-1, metavar="FILENAME", type=_PATH)
+@click.option("--data-dir", type=_PATH, help="Path to the output data directory.")
+@click.option("--wal-dir", type=_PATH, help="Path to the WAL directory, if not in --data-dir.")
+@click.option("--name", default="default", show_default=True, help="Name of this member.")
+@click.option(
+    "--initial-cluster",
+    default="default=http://localhost:2380",
+    show_default=True,
+    help="Members of the restored cluster: name=peer URL, separated by commas.",
+)
+@click.option(
+    "--initial-cluster-token", default="etcd-cluster", show_default=True, help="Its token."
+)
+@click.option(
+    "--initial-advertise-peer-urls",
+    default="http://localhost:2380",
+    show_default=True,
+    help="This member's peer URLs.",
+)
+@click.option(
+    "--skip-hash-check", is_flag=True, help="Accept a file without digest or with a wrong one."
+)
+@click.option(
+    "--bump-revision",
+    type=click.IntRange(0, REVISION_MAX),
+    default=0,
+    help="How much to increase the latest revision.",
+)
+@click.option(
+    "--mark-compacted", is_flag=True, help="Compact up to the bumped revision; goes with it."
+)
+@click.option("--initial-memory-map-size", type=int, hidden=True)
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice(tuple(_KINDS)),
+    default="kvstore",
+    show_default=True,
+    help="Whose data directory to make.",
+)
+@_global_flags
+@click.pass_context
+def snapshot_restore(
+    context: click.Context,
+    /,
+    files: tuple[Path, ...],
+    data_dir: Path | None,
+    wal_dir: Path | None,
+    kind: str,
+    *,
+    mark_compacted: bool,
+    initial_memory_map_size: int | None,
+    **flags: Any,  # noqa: ANN401 - the rest of Order
+) -> None:
+    """Restore a snapshot into a new data directory, as the first member of a new cluster."""
+    if len(files) != 1:
+        raise _Contradiction("snapshot restore requires exactly one argument", BAD_ARGUMENTS)
+    if bool(flags["bump_revision"]) != mark_compacted:
+        raise _Contradiction("--mark-compacted required if --revision-bump > 0", BAD_ARGUMENTS)
+    target = data_dir or Path(f"{flags['name']}.etcd")
+    order = Order(data_dir=target, wal_dir=wal_dir, kind=_KINDS[kind], **flags)
+    restored = restore(find(files[0]), order, _timeout_s(context))
+    click.echo(
+        f"restored {files[0]} into {target}: member {restored.member_id:x} of cluster "
+        f"{restored.cluster_id:x}",
+        err=True,
+    )
+
+
+@root.command()
+@click.argument("path", type=_PATH)
+@click.option("--rev", type=int, default=0, help="Revision to hash at.  [default: the latest]")
+@_global_flags
+@click.pass_context
+def hashkv(context: click.Context, path: Path, rev: int) -> None:
+    """Print the hash of the keys and their history, of a snapshot or a data directory."""
+    _format(context)
+    place, timeout_s = find(path), _timeout_s(context)
+    with held(place, timeout_s), open_state(place, timeout_s) as state:
+        found = hash_kv(state, rev)
+    compacted = found.compact_revision
+    _print(
+        context,
+        (
+            Column("hash", "Hash", "hash", found.hash, str(found.hash)),
+            Column(
+                "hash revision",
+                "Hash revision",
+                "hashRevision",
+                found.hash_revision,
+                str(found.hash_revision),
+            ),
+            Column(
+                "compact revision",
+                "Compact revision",
+                "compactRevision",
+                compacted,
+                str(compacted),
+            ),
+        ),
+    )
+
+
+@root.command()
+@click.option("--data-dir", type=_PATH, required=True, help="Data directory not in use.")
+@click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
+@_global_flags
+@click.pass_context
+def defrag(context: click.Context, data_dir: Path, wal_dir: Path | None) -> None:
+    """Give back the room that deleted rows left in the database."""
+    place, timeout_s = find_directory(data_dir, wal_dir), _timeout_s(context)
+    with held(place, timeout_s, for_writing=True):
+        shrunk = defragment(place, timeout_s)
+    click.echo(
+        f"defragmented {place.db}: {human_bytes(shrunk.before_bytes)} before, "
+        f"{human_bytes(shrunk.after_bytes)} after",
+        err=True,
+    )
+
+
+@root.command("migrate")
+@click.option("--data-dir", type=_PATH, required=True, help="Data directory not in use.")
+@click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
+@click.option("--target-version", help="Version X.Y to be compatible with, 3.5 to 3.7.")
+@click.option("--to", "kind", type=click.Choice(tuple(_KINDS)), help="Format to write to --out.")
+@click.option("--out", type=_PATH, help="Data directory to make, with --to.")
+@click.option("--out-wal-dir", type=_PATH, help="WAL directory to make, if not in --out.")
+@click.option("--force", is_flag=True, help="Set the storage version whatever speaks against it.")
+@_global_flags
+@click.pass_context
+def migrate_command(
+    context: click.Context,
+    data_dir: Path,
+    wal_dir: Path | None,
+    target_version: str | None,
+    kind: str | None,
+    out: Path | None,
+    out_wal_dir: Path | None,
+    *,
+    force: bool,
+) -> None:
+    """Carry a member from etcd's format to ours or back, or change the storage version.
+
+    With --to and --out a new directory is written and the old one only read. With
+    --target-version alone the storage version of the directory is changed in place.
+    """
+    target = NEWEST if target_version is None else parse_target(target_version)
+    timeout_s = _timeout_s(context)
+    if kind is None and out is None:
+        if target_version is None:
+            raise ConfigError("expected --to and --out, or --target-version")
+        place = find_directory(data_dir, wal_dir)
+        with held(place, timeout_s, for_writing=True):
+            changed = set_storage_version(place, target, timeout_s, force=force)
+        text = "updated storage version" if changed else "storage version up-to-date"
+        click.echo(f"{text}: {target[0]}.{target[1]}", err=True)
+        return
+    if kind is None or out is None:
+        raise ConfigError("--to and --out go together")
+    if kind == "kvstore" and target != NEWEST:
+        raise ConfigError(f"--to kvstore writes version {NEWEST[0]}.{NEWEST[1]} only")
+    place = find_directory(data_dir, wal_dir)
+    with held(place, timeout_s):
+        done = migrate(place, _KINDS[kind], out, out_wal_dir, target, timeout_s)
+    text = f"applied index {done.applied_index}, last entry {done.last_index}"
+    click.echo(f"migrated {data_dir} into {out}: {text}", err=True)
+
+
+@root.command("verify")
+@click.argument("path", type=_PATH)
+@click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
+@_global_flags
+@click.pass_context
+def verify_command(context: click.Context, path: Path, wal_dir: Path | None) -> None:
+    """Check a data directory or a snapshot: log, snapshot files, database, index, consistency."""
+    output = _format(context)
+    place, timeout_s = find(path, wal_dir), _timeout_s(context)
+    failed = 0
+    with held(place, timeout_s):
+        for finding in verify(place, timeout_s):
+            failed += bool(finding.failures)
+            state = "failed" if finding.failures else "ok"
+            if output == "json":
+                click.echo(dumps.json_line({**_as_json(finding._asdict()), "state": state}))
+                continue
+            click.echo(
+                f"{finding.check}: {state}{': ' if finding.summary else ''}{finding.summary}"
+            )
+            for line in (*finding.failures, *(f"note: {note}" for note in finding.notes)):
+                click.echo(f"  {line}")
+    if failed:
+        raise ConfigError(f"{path}: {failed} checks failed")
+
+
+def _as_json(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
+    }
+
+
+@root.group()
+def dump() -> None:
+    """Print the log or the state as JSON, one record a line."""
+
+
+@dump.command("wal")
+@click.argument("data_dir", type=_PATH)
+@click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
+@click.option("--start-index", type=click.IntRange(0), default=0, help="First entry to print.")
+@click.option("--limit", type=click.IntRange(1), help="How many lines to print at most.")
+@_global_flags
+@click.pass_context
+def dump_wal(
+    context: click.Context,
+    data_dir: Path,
+    wal_dir: Path | None,
+    start_index: int,
+    limit: int | None,
+) -> None:
+    """Print the records of a log, of a data directory or a directory of segments."""
+    place = _log_place(data_dir, wal_dir)
+    with held(place, _timeout_s(context)):
+        _lines(dumps.log_lines(log_reader.records(place.wal), start_index), limit)
+
+
+def _log_place(data_dir: Path, wal_dir: Path | None) -> Place:
+    """Return where a log is: in a data directory, also without a database, or the directory."""
+    wal = wal_dir or data_dir / "member" / "wal"
+    if wal.is_dir():
+        return Place(data_dir, Kind.ETCD, wal, wal.parent, wal)
+    if wal_dir is None and data_dir.is_dir():
+        return Place(data_dir, Kind.ETCD, data_dir, data_dir, data_dir)
+    return find_directory(data_dir, wal_dir)
+
+
+@dump.command("state")
+@click.argument("path", type=_PATH)
+@click.option("--bucket", help="Print one bucket only.")
+@click.option("--limit", type=click.IntRange(1), help="How many lines to print at most.")
+@_global_flags
+@click.pass_context
+def dump_state(context: click.Context, path: Path, bucket: str | None, limit: int | None) -> None:
+    """Print the rows of a snapshot or a data directory. Passwords are not shown."""
+    place, timeout_s = find(path), _timeout_s(context)
+    with held(place, timeout_s), open_state(place, timeout_s) as state:
+        _lines(dumps.state_lines(state, bucket), limit)
+
+
+def _lines(lines: Iterable[str], limit: int | None) -> None:
+    write = sys.stdout.write
+    for line in islice(lines, limit):
+        write(line + "\n")
+
+
+@root.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(f"{NAME} version: {SERVER_VERSION}")
+    click.echo(f"API version: {CLUSTER_VERSION.rpartition('.')[0]}")
+
+
+@root.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    bash: source <(kvstore-util completion bash)
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(root, {}, NAME, "_KVSTORE_UTIL_COMPLETE").source())

@@ -1,0 +1,1 @@
+"""Watches: who is told of which events, and from when on."""

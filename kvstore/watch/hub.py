@@ -1,0 +1,531 @@
+"""Watch streams: who is told of which events, in order, each exactly once.
+
+    request ──► create, cancel, progress            answers precede the events they speak of
+    publish ──► this turn's events ──► synced watchers
+    step    ──► history            ──► unsynced watchers, until they are synced
+                progress, asked for or periodic
+
+Everything goes through `out` in the order it is decided, and a stream's messages keep that order,
+which is why a progress message can never overtake an event.
+
+The law, for each watcher: the events it is sent are exactly those of its range from its start
+revision on that pass its filters, ascending, none twice, those of one revision together; and no
+header tells a revision up to which it has not been sent everything.
+
+Nothing is queued: a client that does not read has its stream held, its watchers keep only their
+next revision, and history serves them later. One that has been compacted away by then is canceled,
+as is one that starts below the compacted revision.
+
+The hub does not know users: it asks `permit`. It owns no bytes on the wire and reads no clock.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from kvstore.deadlines import Deadlines
+from kvstore.errors import TOO_MANY_REQUESTS, Refusal
+from kvstore.failpoints import armed, hit
+from kvstore.watch.fanout import Batch, Headers, Parts
+from kvstore.watch.history import KEY, KV, MAIN, Event, History
+from kvstore.watch.laggards import Laggards
+from kvstore.watch.ranges import Group, Ranges
+from kvstore.watch.request import (
+    AUTO_WATCH_ID,
+    INVALID_WATCH_ID,
+    Ask,
+    Cancel,
+    Create,
+    Refused,
+    parse_request,
+)
+from kvstore.watch.stream import HubStats, Stream, StreamLag, Watcher, WatchLimits
+from kvstore.wire.splice import watch_head
+
+Permit: TypeAlias = Callable[[int, bytes, bytes | None], str | None]
+"""(stream id, key, end) → why that stream may not watch the range, or None; end as in Create"""
+
+Delivery: TypeAlias = tuple[int, bytes, bytes]
+"""(stream id, head, tail): the message is head + tail, and the tail is shared between many."""
+
+_DUPLICATE_ID: Final = "mvcc: duplicate watch ID provided on the WatchStream"
+_SHARE_ROWS_MIN: Final = 256  # a stream's share of a step is no smaller than this
+_LAGS_MAX: Final = 100  # streams looked at for the slowest
+_SHARE_BYTES_MIN: Final = 64 << 10
+
+
+class Dice(Protocol):
+    """The chance the hub needs: random.Random is one."""
+
+    def randrange(self, stop: int, /) -> int:
+        """Return a number from 0 to stop - 1."""
+        ...
+
+
+class Hub:
+    """All watch streams of one member."""
+
+    def __init__(self, history: History, headers: Headers, limits: WatchLimits, dice: Dice) -> None:
+        """Watch history from its current revision on; headers: see fanout."""
+        self._history = history
+        self._headers = headers
+        self._limits = limits
+        self._dice = dice
+        self._revision = history.revision  # published up to here
+        self._streams: dict[int, Stream] = {}
+        self._watcher_count = 0
+        self.events_sent = 0  # to watchers, before their filters
+        self._synced: Ranges[Watcher] = Ranges()
+        self._laggards = Laggards()
+        self._asked: dict[Stream, None] = {}  # for progress, and not answered yet
+        self._ticks = Deadlines()  # of streams with periodic progress
+        self._unsent: dict[Stream, None] = {}  # streams that may have something unsent
+        self.permit: Permit | None = None  # asked before a watcher is created
+
+    def open(self, stream_id: int, now_ns: int) -> None:
+        """Take up a stream; ValueError if it is open."""
+        if stream_id in self._streams:
+            raise ValueError(f"watch stream {stream_id} is open already")
+        interval_ns = self._limits.progress_interval_ns
+        period_ns = interval_ns + self._dice.randrange(max(interval_ns // 10, 1))
+        room_bytes = self._limits.backlog_high_bytes
+        self._streams[stream_id] = Stream(stream_id, now_ns, period_ns, room_bytes)
+
+    def close(self, stream_id: int) -> None:
+        """Let a stream and its watchers go; one that is not open is passed over."""
+        stream = self._streams.pop(stream_id, None)
+        if stream is None:
+            return
+        for watcher in stream.watchers.values():
+            if watcher is not None:
+                self._remove(watcher)
+        self._asked.pop(stream, None)
+        self._unsent.pop(stream, None)
+        self._ticks.drop(stream_id)
+
+    def request(
+        self, stream_id: int, body: bytes, now_ns: int, out: list[Delivery]
+    ) -> Refusal | None:
+        """Take one WatchRequest; a refusal is the end of the stream, which the caller closes.
+
+        Answers go to out at once, but for progress, which step answers. A stream that is not open
+        (any more) is passed over.
+        """
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return None
+        limits = self._limits
+        over_bytes = stream.sent_bytes - stream.room_bytes
+        if over_bytes > limits.backlog_max_bytes - limits.backlog_high_bytes:
+            return TOO_MANY_REQUESTS
+        asked = parse_request(body)
+        if isinstance(asked, Refusal):
+            return asked
+        if self.permit is not None and isinstance(asked, Create | Refused) and asked.key:
+            denied = self.permit(stream_id, asked.key, asked.end)
+            if denied is not None:
+                self._refuse(stream, denied, out)
+                return None
+        if isinstance(asked, Create):
+            self._create(stream, asked, now_ns, out)
+        elif isinstance(asked, Refused):
+            self._refuse(stream, asked.reason, out)
+        elif isinstance(asked, Cancel):
+            self._cancel(stream, asked.watch_id, out)
+        elif asked is Ask.PROGRESS:
+            self._ask_progress(stream)
+        return None
+
+    def stream_ids(self) -> list[int]:
+        """Return the open streams."""
+        return list(self._streams)
+
+    def recheck(self, permit: Permit, out: list[Delivery]) -> None:
+        """Cancel the watchers that permit refuses; their clients are told why. O(watchers)."""
+        for stream in self._streams.values():
+            for watcher in list(stream.watchers.values()):
+                if watcher is None:
+                    continue
+                denied = permit(stream.id, watcher.key, watcher.end)
+                if denied is not None:
+                    del stream.watchers[watcher.id]
+                    self._remove(watcher)
+                    head = watch_head(
+                        self._headers(self._revision),
+                        watcher.id,
+                        canceled=True,
+                        cancel_reason=denied,
+                    )
+                    self._emit(stream, head, out)
+
+    def publish(self, events: Sequence[Event], out: list[Delivery]) -> None:
+        """Send this turn's events, whole revisions in order, to the synced watchers.
+
+        Events up to the published revision are passed over; if some before the first are missing,
+        the watchers are caught up from history instead.
+        """
+        if events and events[0][MAIN] <= self._revision:
+            events = [event for event in events if event[MAIN] > self._revision]
+        if not events:
+            return
+        first = events[0][MAIN]
+        if first != self._revision + 1:
+            self._lose_sync(events[-1][MAIN])
+        self._revision = events[-1][MAIN]
+        if self._watcher_count == len(self._laggards):
+            return
+        batch = Batch(events, self._history, self._headers, self._limits.max_message_bytes)
+        for watcher in self._send(batch, self._synced, 0, out):
+            self._fall_behind(watcher, max(watcher.next_revision, first))
+
+    def step(
+        self,
+        now_ns: int,
+        backlog: Mapping[int, int],
+        budget_rows: int,
+        budget_bytes: int,
+        out: list[Delivery],
+    ) -> bool:
+        """Catch watchers up within the budget and tell progress; once a turn, after publish.
+
+        backlog: bytes unsent of each stream above zero, measured before anything of this turn was
+        handed over. True if there is more to do that waits for nobody.
+        """
+        if not self._streams:
+            self._revision = self._history.revision
+            return False
+        self._measure(backlog)
+        if self._history.revision > self._revision:
+            self._lose_sync(self._history.revision)
+            self._revision = self._history.revision
+        if armed and self._laggards.waiting_streams > 0:
+            hit("beforeSyncWatchers")
+        self._catch_up(budget_rows, budget_bytes, out)
+        self._answer_progress(out)
+        self._tick(now_ns, out)
+        for stream in self._unsent:
+            stream.marked_bytes = stream.sent_bytes
+        return self._laggards.waiting_streams > 0
+
+    def next_due_ns(self) -> int | None:
+        """Return when step has periodic progress to tell, or None."""
+        return self._ticks.next_ns()
+
+    def stats(self) -> HubStats:
+        """Return the counts for metrics."""
+        high_bytes = self._limits.backlog_high_bytes
+        return HubStats(
+            streams=len(self._streams),
+            watchers=self._watcher_count,
+            synced=self._watcher_count - len(self._laggards),
+            unsynced=len(self._laggards),
+            held_streams=sum(stream.held for stream in self._unsent),
+            unsent_bytes=sum(
+                high_bytes - stream.room_bytes + stream.sent_bytes for stream in self._unsent
+            ),
+        )
+
+    def slowest(self, limit: int) -> list[StreamLag]:
+        """Return up to limit streams that are behind or held, the furthest behind first."""
+        behind = [each.id for each in self._streams.values() if each.unsynced or each.held]
+        lags = [self.lag(stream_id) for stream_id in behind[:_LAGS_MAX]]
+        lags.sort(key=lambda lag: lag.behind_revisions, reverse=True)
+        return lags[:limit]
+
+    def lag(self, stream_id: int) -> StreamLag:
+        """Return how far a stream is behind; KeyError if it is not open."""
+        stream = self._streams[stream_id]
+        slowest = min((each.next_revision for each in stream.unsynced), default=None)
+        return StreamLag(
+            stream_id=stream_id,
+            watchers=sum(each is not None for each in stream.watchers.values()),
+            unsynced=len(stream.unsynced),
+            held=stream.held,
+            behind_revisions=0 if slowest is None else self._revision + 1 - slowest,
+        )
+
+    # Requests.
+
+    def _create(self, stream: Stream, create: Create, now_ns: int, out: list[Delivery]) -> None:
+        if len(stream.watchers) >= self._limits.watchers_per_stream_max:
+            limit = self._limits.watchers_per_stream_max
+            self._refuse(stream, f"too many watchers on one stream, the limit is {limit}", out)
+            return
+        watch_id = create.watch_id
+        if watch_id == AUTO_WATCH_ID:
+            while stream.next_id in stream.watchers:
+                stream.next_id += 1
+            watch_id = stream.next_id
+            stream.next_id += 1
+        elif watch_id in stream.watchers:
+            self._refuse(stream, _DUPLICATE_ID, out)
+            return
+        start = create.start_revision
+        watcher = Watcher(
+            stream,
+            watch_id,
+            watch_head(b"", watch_id),
+            create.key,
+            create.end,
+            create.flavor,
+            start or self._revision + 1,
+        )
+        stream.watchers[watch_id] = watcher
+        self._watcher_count += 1
+        if start == 0 or start > self._revision:
+            self._synced.add(watcher.key, watcher.end, watcher)
+            if start:
+                stream.future[watcher] = None
+        else:
+            self._laggards.add(watcher)
+        if create.progress_notify:
+            self._notify(stream, watcher, now_ns)
+        self._emit(stream, watch_head(self._headers(self._revision), watch_id, created=True), out)
+
+    def _refuse(self, stream: Stream, reason: str, out: list[Delivery]) -> None:
+        head = watch_head(
+            self._headers(self._revision),
+            INVALID_WATCH_ID,
+            created=True,
+            canceled=True,
+            cancel_reason=reason,
+        )
+        self._emit(stream, head, out)
+
+    def _cancel(self, stream: Stream, watch_id: int, out: list[Delivery]) -> None:
+        if watch_id not in stream.watchers:
+            return  # etcd says nothing either
+        watcher = stream.watchers.pop(watch_id)
+        if watcher is not None:
+            self._remove(watcher)
+        self._emit(stream, watch_head(self._headers(self._revision), watch_id, canceled=True), out)
+
+    def _remove(self, watcher: Watcher) -> None:
+        """Let a watcher go, but for its place in stream.watchers."""
+        if watcher.synced:
+            self._synced.remove(watcher.key, watcher.end, watcher)
+        else:
+            self._laggards.remove(watcher)
+        stream = watcher.stream
+        stream.future.pop(watcher, None)
+        stream.notified.pop(watcher, None)
+        if not stream.notified:
+            self._ticks.drop(stream.id)
+        self._watcher_count -= 1
+
+    def _emit(self, stream: Stream, head: bytes, out: list[Delivery]) -> None:
+        out.append((stream.id, head, b""))
+        self._unsent[stream] = None
+        stream.sent_bytes += len(head)
+
+    # Events.
+
+    def _send(
+        self, batch: Batch, ranges: Ranges[Watcher], floor: int, out: list[Delivery]
+    ) -> list[Watcher]:
+        """Send a batch to the watchers of ranges, each what it has not seen.
+
+        Watchers whose next revision is below floor are passed over. Returns those that would have
+        got something if their stream were not held. It loops over watchers with locals and puts
+        the counting in line: this is the fan-out (bench/micro/test_watch.py).
+        """
+        hits: dict[int, tuple[Watcher | Group[Watcher], list[int]]] = {}
+        for at, event in enumerate(batch.events):
+            for group in ranges.match(event[KEY]):
+                hit = hits.get(id(group))
+                if hit is None:
+                    hits[id(group)] = (group, [at])
+                else:
+                    hit[1].append(at)
+        missed: list[Watcher] = []
+        mains = batch.mains
+        sent = 0
+        unsent = self._unsent
+        for group, indexes in hits.values():
+            matched = tuple(indexes)
+            matched_count = len(matched)
+            first_main = mains[matched[0]]
+            parts_of: dict[int, Parts] = {}  # by flavor, for those who get all of matched
+            for watcher in group if isinstance(group, dict) else (group,):
+                next_revision = watcher.next_revision
+                if next_revision < floor:
+                    continue
+                flavor = watcher.flavor
+                if next_revision > first_main:
+                    rest = tuple(at for at in matched if mains[at] >= next_revision)
+                    parts, size_bytes = batch.parts(rest, flavor)
+                elif flavor in parts_of:
+                    parts, size_bytes = parts_of[flavor]
+                else:
+                    parts, size_bytes = parts_of[flavor] = batch.parts(matched, flavor)
+                if not parts:
+                    continue
+                stream = watcher.stream
+                if stream.held:
+                    missed.append(watcher)
+                    continue
+                stream_id = stream.id
+                id_field = watcher.id_field
+                for header, tail in parts:
+                    out.append((stream_id, header + id_field, tail))
+                watcher.quiet = False
+                sent += matched_count
+                unsent[stream] = None
+                stream.sent_bytes += size_bytes
+                if stream.sent_bytes > stream.room_bytes:
+                    self._hold(stream)
+        self.events_sent += sent
+        return missed
+
+    def _lose_sync(self, up_to: int) -> None:
+        """Make every watcher that may have missed events up to a revision unsynced."""
+        for stream in self._streams.values():
+            for watcher in stream.watchers.values():
+                if watcher is None or not watcher.synced:
+                    continue
+                next_revision = max(watcher.next_revision, self._revision + 1)
+                if next_revision <= up_to:
+                    self._fall_behind(watcher, next_revision)
+
+    def _fall_behind(self, watcher: Watcher, next_revision: int) -> None:
+        """Make a synced watcher unsynced."""
+        self._synced.remove(watcher.key, watcher.end, watcher)
+        watcher.stream.future.pop(watcher, None)
+        watcher.next_revision = next_revision
+        self._laggards.add(watcher)
+
+    def _catch_up(self, budget_rows: int, budget_bytes: int, out: list[Delivery]) -> None:
+        laggards = self._laggards
+        if not laggards.waiting_streams:
+            return
+        streams = laggards.waiting_streams
+        share_rows = max(budget_rows // streams, _SHARE_ROWS_MIN)
+        share_bytes = max(budget_bytes // streams, _SHARE_BYTES_MIN)
+        while budget_rows > 0 and budget_bytes > 0:
+            stream = laggards.take_stream()
+            if stream is None:
+                break
+            self._cancel_compacted(stream, out)
+            if stream.unsynced:
+                first = min(each.next_revision for each in stream.unsynced)
+                rows = min(share_rows, budget_rows)
+                events = self._pass(first, rows, min(share_bytes, budget_bytes), out)
+                budget_rows -= max(len(events), 1)
+                budget_bytes -= sum(len(event[KV]) for event in events)
+            laggards.resume(stream)
+
+    def _pass(
+        self, first: int, limit_rows: int, limit_bytes: int, out: list[Delivery]
+    ) -> Sequence[Event]:
+        """Read one stretch of history from first on for all whose next revision lies in it."""
+        end = self._revision + 1
+        events, next_main = self._history.history(first, end, limit_rows, limit_bytes)
+        passing = [
+            each for each in self._laggards.between(first, next_main) if not each.stream.held
+        ]
+        batch = Batch(
+            events,
+            self._history,
+            self._headers,
+            self._limits.max_message_bytes,
+            covered=next_main - 1,
+        )
+        missed = set(self._send(batch, self._laggards.ranges, first, out))
+        for watcher in passing:
+            if watcher in missed:
+                continue
+            if next_main < end:
+                self._laggards.advance(watcher, next_main)
+            else:
+                self._laggards.remove(watcher)
+                watcher.next_revision = next_main
+                watcher.synced = True
+                self._synced.add(watcher.key, watcher.end, watcher)
+        return events
+
+    def _cancel_compacted(self, stream: Stream, out: list[Delivery]) -> None:
+        """Cancel the watchers of a stream whose next events are gone, as etcd does.
+
+        The header has no revision then, and the id stays taken until the client cancels it.
+        """
+        compacted = self._history.compacted
+        for watcher in [each for each in stream.unsynced if each.next_revision < compacted]:
+            self._remove(watcher)
+            stream.watchers[watcher.id] = None
+            head = watch_head(
+                self._headers(0), watcher.id, canceled=True, compact_revision=compacted
+            )
+            self._emit(stream, head, out)
+
+    # Back-pressure.
+
+    def _hold(self, stream: Stream) -> None:
+        stream.held = True
+        self._laggards.pause(stream)
+
+    def _measure(self, backlog: Mapping[int, int]) -> None:
+        """Take in what the transport says is unsent; hold streams and let them go accordingly."""
+        limits = self._limits
+        for stream_id in backlog:
+            if stream_id in self._streams:
+                self._unsent[self._streams[stream_id]] = None
+        for stream in list(self._unsent):
+            unsent_bytes = backlog.get(stream.id, 0)
+            stream.sent_bytes -= stream.marked_bytes
+            stream.marked_bytes = 0
+            stream.room_bytes = limits.backlog_high_bytes - unsent_bytes
+            waiting_bytes = unsent_bytes + stream.sent_bytes
+            if stream.held and waiting_bytes <= limits.backlog_low_bytes:
+                stream.held = False
+                self._laggards.resume(stream)
+            elif waiting_bytes > limits.backlog_high_bytes:
+                self._hold(stream)
+            if waiting_bytes == 0:
+                del self._unsent[stream]
+
+    # Progress.
+
+    def _ask_progress(self, stream: Stream) -> None:
+        """Note the question, but as in etcd not of a stream that watches nothing, or the future."""
+        if any(stream.watchers.values()) and not self._future_of(stream):
+            self._asked[stream] = None
+
+    def _answer_progress(self, out: list[Delivery]) -> None:
+        """Answer the streams that asked, once all their watchers have seen everything."""
+        for stream in list(self._asked):
+            if stream.held or stream.unsynced or self._future_of(stream):
+                continue
+            del self._asked[stream]
+            if any(watcher is not None for watcher in stream.watchers.values()):
+                head = watch_head(self._headers(self._revision), INVALID_WATCH_ID)
+                self._emit(stream, head, out)
+
+    def _notify(self, stream: Stream, watcher: Watcher, now_ns: int) -> None:
+        """Let a watcher take part in its stream's periodic progress."""
+        if not stream.notified:
+            late_ns = now_ns - stream.tick_ns
+            if late_ns >= 0:
+                stream.tick_ns += (late_ns // stream.period_ns + 1) * stream.period_ns
+            self._ticks.set(stream.id, stream.tick_ns)
+        stream.notified[watcher] = None
+
+    def _tick(self, now_ns: int, out: list[Delivery]) -> None:
+        """Tell progress to watchers that are synced and had no events for a period."""
+        while (stream_id := self._ticks.pop_due(now_ns)) is not None:
+            stream = self._streams[stream_id]
+            late_ns = now_ns - stream.tick_ns
+            stream.tick_ns += (late_ns // stream.period_ns + 1) * stream.period_ns
+            self._ticks.set(stream_id, stream.tick_ns)
+            header = self._headers(self._revision)
+            future = self._future_of(stream)
+            for watcher in stream.notified:
+                if watcher.quiet and watcher.synced and not stream.held and watcher not in future:
+                    self._emit(stream, header + watcher.id_field, out)
+                watcher.quiet = True
+
+    def _future_of(self, stream: Stream) -> dict[Watcher, None]:
+        """Return the watchers of a stream whose start revision has not been reached."""
+        if stream.future:
+            stream.future = {
+                each: None for each in stream.future if each.next_revision > self._revision
+            }
+        return stream.future

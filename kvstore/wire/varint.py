@@ -1,0 +1,97 @@
+"""Varints and field walking: the part of the protobuf encoding the hand-written codecs share.
+
+    300 == 0b10_0101100  →  ac 02        seven bits a byte, the lowest first, bit 7 = "more follows"
+    int64 -1             →  nine ff, 01  two's complement, always ten bytes
+
+Decoding follows etcd's (Go) decoder: up to ten bytes, unknown fields are stepped over, groups
+are not known. Whatever is wrong with the bytes ends in a WireError and nothing else.
+"""
+
+from typing import Final
+
+from kvstore.errors import KvstoreError
+
+SMALL: Final = tuple(
+    bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)
+)  # every varint of one and two bytes
+SMALL_MAX: Final = 1 << 14
+_FRONT: Final = tuple(bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14))
+UINT64_MAX: Final = (1 << 64) - 1
+
+VARINT: Final = 0
+FIXED64: Final = 1
+BYTES: Final = 2
+FIXED32: Final = 5
+
+
+class WireError(KvstoreError, ValueError):
+    """Bytes that are no message of the kind they were taken for."""
+
+
+def varint(number: int) -> bytes:
+    """Return the varint of number, 0 <= number < 2**64 (not checked: see int64 for negatives)."""
+    if number < SMALL_MAX:
+        return SMALL[number]
+    out = _FRONT[number & SMALL_MAX - 1]
+    number >>= 14
+    while number >= SMALL_MAX:
+        out += _FRONT[number & SMALL_MAX - 1]
+        number >>= 14
+    return out + SMALL[number]
+
+
+def int64(number: int) -> bytes:
+    """Return the varint of a signed number, -2**63 <= number < 2**63."""
+    return varint(number) if number >= 0 else varint(number + (1 << 64))
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return (number, offset after it) for the varint at offset at, number < 2**64."""
+    shift = number = 0
+    try:
+        while True:
+            byte = data[at]
+            at += 1
+            number |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift > 63:
+                raise WireError(f"varint of more than ten bytes before offset {at}")
+    except IndexError:
+        raise WireError(f"varint cut off at offset {at}") from None
+    if number > UINT64_MAX:
+        raise WireError(f"varint above 2**64 - 1 before offset {at}")
+    return number, at
+
+
+def to_int64(number: int) -> int:
+    """Return the signed meaning of an unsigned 64-bit number."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+def read_field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
+    """Return (field number, wire type, value, offset after it) of the field at offset at.
+
+    The value is a number for VARINT, FIXED32 and FIXED64, bytes for BYTES.
+    """
+    tag, at = read_varint(data, at)
+    field, kind = tag >> 3, tag & 7
+    if not 0 < field < 1 << 29:
+        raise WireError(f"field number {field} before offset {at}, allowed are 1 to 2**29 - 1")
+    if kind == VARINT:
+        number, at = read_varint(data, at)
+        return field, kind, number, at
+    if kind == BYTES:
+        size, at = read_varint(data, at)
+    elif kind == FIXED64:
+        size = 8
+    elif kind == FIXED32:
+        size = 4
+    else:
+        raise WireError(f"wire type {kind} of field {field} before offset {at} is not known")
+    end = at + size
+    if end > len(data):
+        raise WireError(f"field {field} of {size} bytes at offset {at} ends after {len(data)}")
+    value = data[at:end]
+    return field, kind, value if kind == BYTES else int.from_bytes(value, "little"), end

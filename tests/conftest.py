@@ -1,0 +1,28 @@
+"""Options and fixtures every tier shares."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+from tests.surface.outcomes import pytest_runtest_logreport as pytest_runtest_logreport
+from tests.surface.outcomes import pytest_sessionfinish as pytest_sessionfinish
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write what golden scripts print today into their files; then read the diff",
+    )
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be rewritten."""
+    return bool(request.config.getoption("--rewrite"))
+
+
+# The same examples at every run; HYPOTHESIS_PROFILE=default searches anew each time.
+settings.register_profile("steady", derandomize=True, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

@@ -1,0 +1,89 @@
+"""Plain puts: known by their sizes alone, and applied as a run to the same end as one by one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvstore.apply.plain_put import PlainPut, plain_put
+from kvstore.wire.gen import rpc_pb2 as pb
+from kvstore.wire.varint import varint
+from tests.support.applier_rooms import LEASE, Rooms
+
+ROOM_BYTES = 1 << 20
+KEYS = st.sampled_from([b"a", b"b", b"c", b"dd"])
+PUTS = st.lists(st.tuples(KEYS, st.binary(max_size=3)), min_size=1, max_size=6)
+
+# What can stand in a body beside key and value, or in their place: (bytes, is a plain put).
+ODD_FIELDS = st.sampled_from(
+    [
+        b"\x0a\x01k",  # the key once more
+        b"\x12\x01v",  # the value once more
+        b"\x12\x00",  # a value of nothing, spelled out
+        b"\x18\x00",  # the lease 0, spelled out
+        b"\x18\x07",
+        b"\x20\x01",
+        b"\x28\x01",
+        b"\x30\x01",
+        b"\x78\x01",  # a field that nobody knows
+        b"\x0a\x81\x00k",  # a size of more bytes than it needs
+    ]
+)
+
+
+@pytest.mark.parametrize("key_size", [1, 2, 126, 127, 128, 300])
+@pytest.mark.parametrize("value_size", [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
+def test_sizes(key_size: int, value_size: int) -> None:
+    request = pb.PutRequest(key=b"k" * key_size, value=b"v" * value_size)
+    body = request.SerializeToString()
+    plain = plain_put(pb.PutRequest.FromString(body), body)
+    if key_size <= 127 and value_size <= 2_097_151:
+        assert plain == PlainPut(request.key, request.value)
+    else:
+        assert plain is None
+
+
+@given(
+    st.binary(max_size=200), st.binary(max_size=300), st.lists(ODD_FIELDS, min_size=1, max_size=3)
+)
+def test_whatever_else_is_asked_is_seen(key: bytes, value: bytes, odd: list[bytes]) -> None:
+    for at in range(len(odd) + 1):
+        fields = [*odd[:at], b"\x0a%b%b" % (varint(len(key)), key)]
+        fields += [b"\x12%b%b" % (varint(len(value)), value), *odd[at:]]
+        body = b"".join(fields)
+        assert plain_put(pb.PutRequest.FromString(body), body) is None
+
+
+@given(before=PUTS, run=PUTS, leased=st.lists(KEYS, max_size=3))
+def test_a_run_and_one_by_one(
+    before: list[tuple[bytes, bytes]], run: list[tuple[bytes, bytes]], leased: list[bytes]
+) -> None:
+    together, apart = Rooms(ROOM_BYTES), Rooms(ROOM_BYTES)
+    for rooms in (together, apart):
+        for key, value in before:
+            rooms.applier.put(pb.PutRequest(key=key, value=value))
+        for key in leased:
+            rooms.applier.put(pb.PutRequest(key=key, lease=LEASE))
+    first = together.applier.put_run([PlainPut(*put) for put in run])
+    assert first is not None
+    responses = together.applier.put_responses(first, len(run))
+    assert responses == [apart.applier.put(pb.PutRequest(key=k, value=v)) for k, v in run]
+    assert together.store.revision == apart.store.revision
+    assert together.picture() == apart.picture()
+
+
+@pytest.mark.parametrize("alarm", [pb.AlarmType.NOSPACE, pb.AlarmType.CORRUPT])
+def test_a_run_into_an_alarm_is_not_one(alarm: pb.AlarmType) -> None:
+    rooms = Rooms(ROOM_BYTES)
+    raised = pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, memberID=1, alarm=alarm)
+    rooms.applier.apply(10, raised.SerializeToString(), 0)
+    before = rooms.picture()
+    assert rooms.applier.put_run([PlainPut(b"k", b"v")]) is None
+    assert rooms.picture() == before
+
+
+def test_a_run_over_the_quota_is_not_one() -> None:
+    rooms = Rooms(ROOM_BYTES)
+    large = PlainPut(b"k", bytes(ROOM_BYTES))
+    assert rooms.applier.put_run([PlainPut(b"k", b"v"), large]) is None
+    assert rooms.store.revision == 1
+    assert rooms.applier.put_run([PlainPut(b"k", b"v")]) == 2

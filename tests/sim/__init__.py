@@ -1,0 +1,1 @@
+"""Deterministic simulation: real nodes in a world of virtual time and simulated disks."""

@@ -1,0 +1,567 @@
+"""Who uses the cluster: what they ask is drawn, what they are told is handed to the checkers.
+
+All clients of a world are one object: what matters is the mix of what arrives together. Each call
+and stream goes to one member; a crash ends those to the member that crashed. Watchers are resumed
+at any member, leases go on being used. The operator is here, too: who adds and removes members.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from kvstore.node.inbox import HAS_LEADER, Inbox, Outbox
+from kvstore.wire import rpc
+from kvstore.wire.gen import rpc_pb2 as pb
+from tests.sim.checks import UNSURE, Call, Checker, demand, tag
+from tests.sim.options import Options
+from tests.sim.watches import Stream, Watches
+
+EMPTY_KEY = "etcdserver: key is not provided"
+_R = pb.RangeRequest
+
+
+@dataclass(slots=True)
+class _KeepAlives:
+    member: int
+    asked: deque[Call] = field(default_factory=deque)
+    is_closing: bool = False
+
+
+class Clients:
+    """Everybody outside."""
+
+    def __init__(
+        self, rng: random.Random, options: Options, checker: Checker, watches: Watches
+    ) -> None:
+        self._rng = rng
+        self._options = options
+        self._checker = checker
+        self.watches = watches
+        self.machines = options.members  # that there have been, or that were asked for
+        self.chunks: dict[int, list[pb.RangeResponse]] = {}  # of range streams under way
+        self.snapshots: set[int] = set()
+        self.operations = 0
+        self._keep_alives: dict[int, _KeepAlives] = {}
+        self._next_id = 1
+        self._values = 0
+        self._known: list[int] = []  # leases
+        self._garbage: dict[int, int] = {}  # calls, and who was asked
+        self._inbox = Inbox()
+        self._member = 0  # who is being asked
+        self._now_ns = 0
+        names = list(options.weights)
+        self._names = names
+        self._weights = [options.weights[name] for name in names]
+
+    # Asking.
+
+    def ask(self, member: int, now_ns: int, inbox: Inbox) -> None:
+        """Put into a member's inbox what arrives now."""
+        self._turn_to(member, now_ns, inbox)
+        rng = self._rng
+        for name in rng.choices(self._names, self._weights, k=rng.randrange(self._batch())):
+            self.operations += 1
+            getattr(self, f"_{name}")()
+        self._go_on()
+
+    def ask_calmly(self, member: int, now_ns: int, inbox: Inbox, *, learns: bool) -> None:
+        """Let only go on what was going on anyway; a learner serves no watchers."""
+        self._turn_to(member, now_ns, inbox)
+        if not learns:
+            self._go_on()
+        for stream in self._streams():
+            self.watches.read(stream, 1 << 30)
+
+    def probe(self, member: int, now_ns: int, inbox: Inbox, *, learns: bool) -> None:
+        """Ask what must be answered well, now that all is well: a read, and a write if it may."""
+        self._turn_to(member, now_ns, inbox)
+        read = _R(key=b"\0", range_end=b"\0", serializable=learns)
+        self._call(rpc.RANGE, read, serializable=learns, must_succeed=True)
+        if not learns:
+            nothing = pb.DeleteRangeRequest(key=b"nothing at all")  # nor is there ever want of room
+            self._call(rpc.DELETE_RANGE, nothing, reads_only=False, must_succeed=True)
+
+    def _turn_to(self, member: int, now_ns: int, inbox: Inbox) -> None:
+        self._member, self._inbox, self._now_ns = member, inbox, now_ns
+
+    def _go_on(self) -> None:
+        rng = self._rng
+        while self.watches.again:
+            self._create(self.watches.again.pop())
+        for stream in self._streams():
+            if rng.random() < self._options.reading:
+                self.watches.read(stream, rng.choice((10, 1000, 1 << 30)))
+
+    def backlog(self, member: int) -> dict[int, int]:
+        """Return what waits unread on each stream to a member."""
+        return {
+            stream.id: stream.unread_bytes
+            for stream in self.watches.streams.values()
+            if stream.unread_bytes and stream.member == member
+        }
+
+    def _streams(self) -> list[Stream]:
+        return [each for each in self.watches.streams.values() if each.member == self._member]
+
+    def _batch(self) -> int:
+        return self._options.batch_max + 1
+
+    def _take_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _call(self, method: int, request: Message, **fields: Any) -> None:
+        call_id = self._take_id()
+        body = request.SerializeToString() + tag(call_id)
+        call = Call(call_id, method, request, body, member=self._member, **fields)
+        self._checker.invoke(call, self._now_ns)
+        self._inbox.calls.append((call.id, method, body))
+        if not call.refusal and not call.must_succeed:
+            self._want_leader(call_id)
+
+    def _want_leader(self, call_id: int) -> None:
+        if self._rng.randrange(8) == 0:
+            self._inbox.metadata[call_id] = {HAS_LEADER: "true"}
+
+    def _write(self, method: int, request: Message, refusal: str = "") -> None:
+        self._call(method, request, reads_only=bool(refusal), refusal=refusal)
+
+    def _key(self) -> bytes:
+        return self._rng.choice(self._options.keys)
+
+    def _range_of(self) -> tuple[bytes, bytes]:
+        """Return (key, range_end)."""
+        key, end = self._key(), self._key()
+        kind = self._rng.randrange(4)
+        if kind == 0:
+            return b"\0", b"\0"
+        if kind == 1:
+            return key, b"\0"
+        return (key, b"") if kind == 2 or key >= end else (key, end)
+
+    def _value(self) -> bytes:
+        self._values += 1
+        size = self._rng.randrange(self._options.value_bytes_max)
+        return (b"%d." % self._values).ljust(size, b"v")
+
+    def _lease(self) -> int:
+        """Return a lease that was granted once, seldom one that never was."""
+        rng = self._rng
+        return rng.choice(self._known) if self._known and rng.randrange(10) else 77
+
+    def _past(self) -> int:
+        """Return a revision: any there was, the current one (0), or one of the future."""
+        rng, model = self._rng, self._checker.model
+        kind = rng.randrange(6)
+        if kind < 3:
+            return 0
+        if kind == 3:
+            return model.revision + rng.randrange(4)
+        return rng.randrange(max(model.compacted - 1, 1), model.revision + 1)
+
+    def _put_request(self, key: bytes) -> pb.PutRequest:
+        rng = self._rng
+        request = pb.PutRequest(key=key, prev_kv=rng.randrange(3) == 0)
+        if rng.randrange(8):
+            request.value = self._value()
+        else:
+            request.ignore_value = True
+        if rng.randrange(4) == 0:
+            request.lease = self._lease()
+        elif rng.randrange(8) == 0:
+            request.ignore_lease = True
+        return request
+
+    def _put(self) -> None:
+        if self._rng.randrange(50) == 0:
+            self._write(rpc.PUT, pb.PutRequest(value=b"v"), EMPTY_KEY)
+        else:
+            self._write(rpc.PUT, self._put_request(self._key()))
+
+    def _delete(self) -> None:
+        key, end = self._range_of() if self._rng.randrange(4) == 0 else (self._key(), b"")
+        prev_kv = self._rng.randrange(2) == 0
+        self._write(
+            rpc.DELETE_RANGE, pb.DeleteRangeRequest(key=key, range_end=end, prev_kv=prev_kv)
+        )
+
+    def _range_request(self) -> pb.RangeRequest:
+        rng = self._rng
+        key, end = self._range_of()
+        request = _R(key=key, range_end=end, revision=self._past())
+        request.serializable = rng.randrange(3) == 0
+        request.limit = rng.choice((0, 0, 1, 2, 5, (1 << 63) - 1))
+        request.keys_only = rng.randrange(6) == 0
+        request.count_only = rng.randrange(8) == 0
+        return request
+
+    def _range(self) -> None:
+        rng = self._rng
+        request = self._range_request()
+        if rng.randrange(4) == 0:
+            request.sort_order = rng.choice(_R.SortOrder.values())
+            request.sort_target = rng.choice(_R.SortTarget.values())
+        if rng.randrange(6) == 0:
+            top = self._checker.model.revision + 1
+            request.min_mod_revision = rng.randrange(top)
+            request.max_create_revision = rng.randrange(top)
+        self._call(rpc.RANGE, request, serializable=request.serializable)
+
+    def _range_stream(self) -> None:
+        request = self._range_request()
+        self._call(rpc.RANGE_STREAM, request, serializable=request.serializable)
+        self.chunks[self._next_id] = []
+
+    def _txn(self) -> None:
+        rng = self._rng
+        keys = self._options.keys[:]
+        rng.shuffle(keys)
+        request = self._txn_request(keys, depth=0)
+        ops = [*request.success, *request.failure]
+        if all(op.HasField("request_range") for op in ops):
+            serializable = all(op.request_range.serializable for op in ops)
+            self._call(rpc.TXN, request, serializable=serializable)
+        else:
+            self._write(rpc.TXN, request)
+
+    def _txn_request(self, keys: list[bytes], depth: int) -> pb.TxnRequest:
+        """Make a transaction that writes no key twice: each write takes one off keys."""
+        rng = self._rng
+        request = pb.TxnRequest()
+        for _ in range(rng.randrange(3)):
+            request.compare.append(self._compare())
+        for branch in (request.success, request.failure):
+            for _ in range(rng.choice((0, 1, 1, 2, 4))):
+                kind = rng.randrange(6)
+                if kind == 0 or not keys:
+                    branch.add().request_range.CopyFrom(self._range_request())
+                elif kind == 1:
+                    delete = pb.DeleteRangeRequest(key=keys.pop(), prev_kv=rng.randrange(2) == 0)
+                    branch.add().request_delete_range.CopyFrom(delete)
+                elif kind == 2 and depth < 2:
+                    branch.add().request_txn.CopyFrom(self._txn_request(keys, depth + 1))
+                else:
+                    branch.add().request_put.CopyFrom(self._put_request(keys.pop()))
+        return request
+
+    def _compare(self) -> pb.Compare:
+        rng, model = self._rng, self._checker.model
+        key, end = self._range_of() if rng.randrange(4) == 0 else (self._key(), b"")
+        compare = pb.Compare(
+            key=key, range_end=end, result=rng.choice(pb.Compare.CompareResult.values())
+        )
+        compare.target = rng.choice(pb.Compare.CompareTarget.values())
+        held = model.at(key, model.revision)
+        match compare.target:
+            case pb.Compare.VERSION:
+                compare.version = held.version if held else 0
+            case pb.Compare.CREATE:
+                compare.create_revision = held.create_revision if held else 0
+            case pb.Compare.MOD:
+                compare.mod_revision = rng.choice((held.mod_revision if held else 0, 3))
+            case pb.Compare.VALUE:
+                compare.value = held.value if held else b""
+            case _:
+                compare.lease = held.lease if held else 0
+        return compare
+
+    def _compact(self) -> None:
+        rng, model = self._rng, self._checker.model
+        revision = rng.randrange(max(model.compacted - 2, 0), model.revision + 3)
+        self._write(
+            rpc.COMPACT, pb.CompactionRequest(revision=revision, physical=rng.randrange(2) == 0)
+        )
+
+    def _grant(self) -> None:
+        rng = self._rng
+        lease = rng.choice((0, rng.randrange(1, 1 << 62), self._lease()))
+        ttl_s = rng.randrange(self._options.ttl_max_s)
+        self._write(rpc.LEASE_GRANT, pb.LeaseGrantRequest(ID=lease, TTL=ttl_s))
+
+    def _revoke(self) -> None:
+        self._write(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=self._lease()))
+
+    def _time_to_live(self) -> None:
+        keys = self._rng.randrange(2) == 0
+        request = pb.LeaseTimeToLiveRequest(ID=self._lease(), keys=keys)
+        self._call(rpc.LEASE_TIME_TO_LIVE, request, serializable=True)
+
+    def _leases(self) -> None:
+        self._call(rpc.LEASE_LEASES, pb.LeaseLeasesRequest(), serializable=True)
+
+    def _hash_kv(self) -> None:
+        self._call(rpc.HASH_KV, pb.HashKVRequest(revision=self._past()), serializable=True)
+
+    def _hash(self) -> None:
+        self._call(rpc.HASH, pb.HashRequest(), serializable=True)
+
+    def _defragment(self) -> None:
+        self._call(rpc.DEFRAGMENT, pb.DefragmentRequest(), serializable=True)
+
+    def _snapshot(self) -> None:
+        self._call(rpc.SNAPSHOT, pb.SnapshotRequest(), serializable=True)
+        self.snapshots.add(self._next_id)
+
+    def _status(self) -> None:
+        self._call(rpc.STATUS, pb.StatusRequest(), serializable=True)
+
+    def _member_list(self) -> None:
+        linearizable = self._rng.randrange(2) == 0
+        request = pb.MemberListRequest(linearizable=linearizable)
+        self._call(rpc.MEMBER_LIST, request, serializable=not linearizable)
+
+    def _disarm(self) -> None:
+        if self._options.quota_bytes:
+            kind = self._rng.choice((pb.AlarmRequest.GET, pb.AlarmRequest.DEACTIVATE))
+            request = pb.AlarmRequest(
+                action=kind, memberID=self._any_member(), alarm=pb.AlarmType.NOSPACE
+            )
+            self._write(rpc.ALARM, request)
+
+    # The operator.
+
+    def _any_member(self) -> int:
+        return self._rng.choice(sorted(self._checker.roster.members))
+
+    def _member_add(self) -> None:
+        """Ask for one more; the world starts its machine once the log has it."""
+        rng, roster = self._rng, self._checker.roster
+        if roster.has_version and len(roster.members) < self._options.members_max:
+            self.machines += 1
+            urls = [f"http://10.0.0.{self.machines}:2380"]
+            request = pb.MemberAddRequest(peerURLs=urls, isLearner=rng.randrange(2) == 0)
+            self._call(rpc.MEMBER_ADD, request)
+
+    def _member_remove(self) -> None:
+        if len(self._checker.roster.voters()) > 1:
+            self._call(rpc.MEMBER_REMOVE, pb.MemberRemoveRequest(ID=self._any_member()))
+
+    def _member_promote(self) -> None:
+        learners = [
+            each for each, known in self._checker.roster.members.items() if known.is_learner
+        ]
+        if learners:
+            request = pb.MemberPromoteRequest(ID=self._rng.choice(sorted(learners)))
+            self._call(rpc.MEMBER_PROMOTE, request)
+
+    def _member_update(self) -> None:
+        rng, members = self._rng, self._checker.roster.members
+        member = self._any_member()
+        first = min(members[member].peer_urls)
+        more = [first.replace(":2380", f":{port}") for port in (2381, 2382) if rng.randrange(2)]
+        request = pb.MemberUpdateRequest(ID=member, peerURLs=[first, *more])
+        self._call(rpc.MEMBER_UPDATE, request)
+
+    def _move_leader(self) -> None:
+        self._call(rpc.MOVE_LEADER, pb.MoveLeaderRequest(targetID=self._any_member()))
+
+    def _broken(self) -> None:
+        """Send bytes that are no request: its neighbours must not notice."""
+        self._inbox.calls.append((self._take_id(), rpc.PUT, b"\xff\xff"))
+        self._garbage[self._next_id] = self._member
+
+    def _vanish(self) -> None:
+        """Leave without waiting for an answer."""
+        waiting = [
+            each
+            for each in self._checker.calls.values()
+            if not each.gone and each.member == self._member
+        ]
+        arrived = {call_id for call_id, _, _ in self._inbox.calls}
+        waiting = [each for each in waiting if each.id not in arrived]
+        if waiting:
+            call = self._rng.choice(waiting)
+            call.gone = True
+            self._inbox.gone.append(call.id)
+            self.chunks.pop(call.id, None)
+            self.snapshots.discard(call.id)
+
+    # Streams.
+
+    def _watch(self) -> None:
+        rng = self._rng
+        key, end = self._range_of()
+        create = pb.WatchCreateRequest(
+            key=key,
+            range_end=end,
+            start_revision=self._past(),
+            prev_kv=rng.randrange(2) == 0,
+            progress_notify=rng.randrange(2) == 0,
+            fragment=rng.randrange(2) == 0,
+            watch_id=rng.choice((0, 0, 0, rng.randrange(8))),
+        )
+        if rng.randrange(5) == 0:
+            create.filters.append(rng.choice(pb.WatchCreateRequest.FilterType.values()))
+        self._create(create)
+
+    def _create(self, create: pb.WatchCreateRequest) -> None:
+        rng, streams = self._rng, self._streams()
+        if streams and (rng.randrange(3) or len(streams) > 5):
+            stream = rng.choice(streams)
+        else:
+            stream = Stream(self._take_id(), self._member)
+            self.watches.streams[stream.id] = stream
+            self._inbox.opened.append((stream.id, rpc.WATCH))
+            self._want_leader(stream.id)
+        stream.creates.append(create)
+        self._frame(stream.id, pb.WatchRequest(create_request=create))
+
+    def _frame(self, stream_id: int, request: Message) -> None:
+        self._inbox.frames.append((stream_id, request.SerializeToString()))
+
+    def _unwatch(self) -> None:
+        rng, streams = self._rng, self._streams()
+        if streams:
+            stream = rng.choice(streams)
+            if stream.watchers:
+                watch_id = rng.choice(list(stream.watchers))
+                if watch_id not in stream.canceling:
+                    stream.canceling.add(watch_id)
+                    cancel = pb.WatchCancelRequest(watch_id=watch_id)
+                    self._frame(stream.id, pb.WatchRequest(cancel_request=cancel))
+
+    def _progress(self) -> None:
+        streams = self._streams()
+        if streams:
+            stream = self._rng.choice(streams)
+            self._frame(stream.id, pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+
+    def _renewals(self) -> dict[int, _KeepAlives]:
+        return {
+            each: stream
+            for each, stream in self._keep_alives.items()
+            if stream.member == self._member
+        }
+
+    def _keep_alive(self) -> None:
+        rng = self._rng
+        streams = [each for each, stream in self._renewals().items() if not stream.is_closing]
+        if not streams or (len(streams) < 3 and rng.randrange(4) == 0):
+            streams.append(self._take_id())
+            self._keep_alives[self._next_id] = _KeepAlives(self._member)
+            self._inbox.opened.append((self._next_id, rpc.LEASE_KEEP_ALIVE))
+            self._want_leader(self._next_id)
+        stream_id = rng.choice(streams)
+        request = pb.LeaseKeepAliveRequest(ID=self._lease())
+        renewal = Call(stream_id, rpc.LEASE_KEEP_ALIVE, request, b"", member=self._member)
+        self._checker.stamp(renewal, self._now_ns)
+        self._keep_alives[stream_id].asked.append(renewal)
+        self._frame(stream_id, request)
+
+    def _leave(self) -> None:
+        """Close a stream: without a word, or after all that was asked is answered."""
+        rng = self._rng
+        renewals, streams = self._renewals(), self._streams()
+        if renewals and rng.randrange(2):
+            stream_id = rng.choice(list(renewals))
+            stream = renewals[stream_id]
+            if rng.randrange(2):
+                if not stream.is_closing:
+                    stream.is_closing = True
+                    self._inbox.half_closed.append(stream_id)
+            else:
+                del self._keep_alives[stream_id]
+                self._abandon(stream_id)
+        elif streams:
+            stream_id = rng.choice(streams).id
+            self.watches.ended(stream_id)
+            self._abandon(stream_id)
+
+    def _abandon(self, stream_id: int) -> None:
+        """Be gone; what has not been sent yet is never sent."""
+        inbox = self._inbox
+        arrived = len(inbox.opened)
+        inbox.opened = [each for each in inbox.opened if each[0] != stream_id]
+        inbox.frames = [each for each in inbox.frames if each[0] != stream_id]
+        inbox.half_closed = [each for each in inbox.half_closed if each != stream_id]
+        if len(inbox.opened) == arrived:
+            inbox.gone.append(stream_id)
+
+    # Being told.
+
+    def take(self, member: int, out: Outbox) -> None:
+        """Check everything that leaves a member."""
+        checker = self._checker
+        for call_id, code, body in out.replies:
+            if call_id in self._garbage:
+                del self._garbage[call_id]
+                is_right = code == 13 or (checker.may_fail and body.decode() in UNSURE)
+                demand(is_right, "garbage was answered with", code, body)
+                continue
+            call = checker.reply(member, call_id, code, body)
+            if call is not None and call.method == rpc.LEASE_GRANT and not code:
+                self._known.append(pb.LeaseGrantResponse.FromString(body).ID)
+        for stream_id, head, tail in out.deliveries:
+            self._delivered(stream_id, head + tail)
+        for stream_id, code, text in out.ends:
+            self._ended(stream_id, code, text.decode())
+        for call_id, _ in out.snapshots:
+            demand(call_id in self.snapshots, "a snapshot for", call_id)
+            self.snapshots.discard(call_id)
+            del checker.calls[call_id]
+
+    def _delivered(self, stream_id: int, body: bytes) -> None:
+        stream = self.watches.streams.get(stream_id)
+        if stream is not None:
+            self.watches.delivered(stream, body)
+        elif stream_id in self._keep_alives:
+            asked = self._keep_alives[stream_id].asked
+            demand(asked, "a renewal nobody asked for")
+            response = pb.LeaseKeepAliveResponse.FromString(body)
+            self._checker.renewed(asked.popleft(), response)
+        elif not self._has_left(stream_id):
+            demand(stream_id in self.chunks, "a message for stream", stream_id)
+            chunk = pb.RangeStreamResponse.FromString(body).range_response
+            self.chunks[stream_id].append(chunk)
+
+    def _has_left(self, call_id: int) -> bool:
+        call = self._checker.calls.get(call_id)
+        return call is not None and call.gone
+
+    def _ended(self, stream_id: int, code: int, text: str) -> None:
+        if stream_id in self.watches.streams:
+            is_right = "too many requests" in text or (self._checker.may_fail and text in UNSURE)
+            demand(is_right, "watch stream", stream_id, "ends:", code, text)
+            self.watches.ended(stream_id)
+            return
+        renewals = self._keep_alives.pop(stream_id, None)
+        if renewals is not None:
+            is_over = renewals.is_closing and not renewals.asked and not code
+            is_over |= self._checker.may_fail and text in UNSURE
+            demand(is_over, "renewals", renewals, "end:", code, text)
+            return
+        call = self._checker.calls.pop(stream_id, None)
+        demand(call, "the end of stream", stream_id, code, text)
+        assert call is not None
+        self.snapshots.discard(stream_id)
+        chunks = self.chunks.pop(stream_id, [])
+        if not call.gone:
+            self._checker.streamed(call, chunks, code, text)
+
+    def crashed(self, member: int) -> None:
+        """Find every connection to a member broken."""
+        gone = {each.id for each in self._checker.calls.values() if each.member == member}
+        self._checker.crashed(member)
+        self.watches.crashed(member)
+        self._keep_alives = {
+            each: stream for each, stream in self._keep_alives.items() if stream.member != member
+        }
+        self._garbage = {each: at for each, at in self._garbage.items() if at != member}
+        self.chunks = {each: chunks for each, chunks in self.chunks.items() if each not in gone}
+        self.snapshots -= gone
+
+    def waiting(self) -> list[str]:
+        """Return what is still to be answered."""
+        found = [f"call {each.request}" for each in self._checker.calls.values() if not each.gone]
+        found += [
+            f"renewals {each}"
+            for each in self._keep_alives.values()
+            if each.asked or each.is_closing
+        ]
+        found += [
+            f"creates {each.creates}" for each in self.watches.streams.values() if each.creates
+        ]
+        return found + [f"garbage {each}" for each in self._garbage]

@@ -1,0 +1,295 @@
+"""What members ask each other over HTTP, and the links of one member, in a world without sockets.
+
+    errand ─► a way through the network ─► the asked member's real PeerQuestions ─► its node, asked
+    as by its local client (ids below 0) ─► the answer's way back ─► inbox.errands
+
+PeerQuestions is made of coroutines. Here no loop runs them: each rests at an `_Answer` until the
+node says something to its id, and is then taken one step further, in that very turn. A process that
+ends takes its coroutines with it; who asked finds the connection broken.
+"""
+
+import heapq
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from typing_extensions import override
+
+from kvstore.node.inbox import Errand, ErrandResult, Inbox, Metadata, Outbox
+from kvstore.node.parts import Parts
+from kvstore.raft.model import Message
+from kvstore.server.local_client import CallRefusedError, LocalClient
+from kvstore.server.peer_questions import Facts, PeerQuestions
+from kvstore.transport.peers.http_client import PeerRequestError
+from kvstore.transport.peers.listener import Reply, Request
+from kvstore.transport.peers.questions import RemoteCluster, Versions
+from tests.sim.violation import demand
+from tests.support.cluster_network import Links, Network
+
+if TYPE_CHECKING:
+    from tests.sim.member import Member
+
+Then = Callable[[Reply | None], None]
+
+
+class SimLinks(Links):
+    """Links that let the checker see what leaves, and tell the time as their member does."""
+
+    def __init__(self, network: Network, member: "Member") -> None:
+        super().__init__(network, member.id)
+        self._member = member
+
+    @override
+    def send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._member.checkers.raft.sent(self._member.id, message)
+        super().send(messages)
+
+    @override
+    def active_since_ns(self, member_id: int) -> int | None:
+        since_ns = super().active_since_ns(member_id)
+        return None if since_ns is None else since_ns + self._member.clock.offset_ns
+
+
+class _Answer:
+    """What a coroutine rests at: `id` is whose answer it waits for."""
+
+    def __init__(self, own_id: int) -> None:
+        self.id = own_id
+
+    def __await__(self) -> Generator["_Answer", tuple[int, bytes], tuple[int, bytes]]:
+        return (yield self)
+
+
+class _Stream:
+    """LocalStream, as far as PeerQuestions uses it."""
+
+    def __init__(self, client: "_Client", own_id: int) -> None:
+        self._client = client
+        self._id = own_id
+
+    async def send(self, message: bytes) -> None:
+        frame = (self._id, message)
+        self._client.member.give(lambda inbox: inbox.frames.append(frame))
+
+    async def __anext__(self) -> bytes:
+        code, body = await _Answer(self._id)
+        if code == 0 and not body:
+            raise StopAsyncIteration
+        if code:
+            raise CallRefusedError(code, body.decode())
+        return body
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        own_id = self._id
+        self._client.member.give(lambda inbox: inbox.gone.append(own_id))
+
+
+class _Client:
+    """LocalClient, as far as PeerQuestions uses it."""
+
+    def __init__(self, member: "Member") -> None:
+        self.member = member
+        self._last_id = 0
+
+    def _take_id(self) -> int:
+        self._last_id -= 1
+        return self._last_id
+
+    async def call(
+        self,
+        method_id: int,
+        body: bytes,
+        metadata: Metadata | None = None,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        del timeout_s  # who asked gives up by itself
+        own_id = self._take_id()
+
+        def add(inbox: Inbox) -> None:
+            inbox.calls.append((own_id, method_id, body))
+            if metadata is not None:
+                inbox.metadata[own_id] = metadata
+
+        self.member.give(add)
+        code, answer = await _Answer(own_id)
+        if code:
+            raise CallRefusedError(code, answer.decode())
+        return answer
+
+    def open(self, method_id: int, metadata: Metadata | None = None) -> _Stream:
+        own_id = self._take_id()
+
+        def add(inbox: Inbox) -> None:
+            inbox.opened.append((own_id, method_id))
+            if metadata is not None:
+                inbox.metadata[own_id] = metadata
+
+        self.member.give(add)
+        return _Stream(self, own_id)
+
+
+class PeerPort:
+    """The side of a running member that answers the others."""
+
+    def __init__(self, member: "Member", parts: Parts) -> None:
+        membership = parts.membership
+        facts = Facts(
+            parts.cluster_id,
+            lambda: membership.cluster_version,
+            lambda: bool(membership.downgrade_target),
+        )
+        client = cast("LocalClient", _Client(member))
+        self._questions = PeerQuestions(client, _not_used, facts)
+        self._resting: dict[int, tuple[Coroutine[Any, Any, Reply], Then]] = {}
+        self._ended: set[int] = set()  # streams whose one message has been taken
+
+    def ask(self, path: str, body: bytes, then: Then) -> None:
+        """Answer a question in time; then is told None if this process ends first."""
+        request = Request("POST", path, "", {}, "")
+        self._go_on(self._questions.answer(request, body), None, then)
+
+    def _go_on(
+        self, work: Coroutine[Any, Any, Reply], value: tuple[int, bytes] | None, then: Then
+    ) -> None:
+        try:
+            rests_at = work.send(value)
+        except StopIteration as done:
+            then(done.value)
+            return
+        assert isinstance(rests_at, _Answer)
+        self._resting[rests_at.id] = (work, then)
+
+    def take(self, out: Outbox) -> None:
+        """Take what the node said to ids below 0 out of an outbox."""
+        said = [(each, code, body) for each, code, body in out.replies if each < 0]
+        said += [(each, 0, head + tail) for each, head, tail in out.deliveries if each < 0]
+        said += [(each, code, text) for each, code, text in out.ends if each < 0]
+        if not said:
+            return
+        out.replies = [each for each in out.replies if each[0] > 0]
+        out.deliveries = [each for each in out.deliveries if each[0] > 0]
+        out.ends = [each for each in out.ends if each[0] > 0]
+        for own_id, code, body in said:
+            resting = self._resting.pop(own_id, None)
+            if resting is not None:
+                self._go_on(resting[0], (code, body), resting[1])
+
+    def close(self) -> None:
+        """End with the process."""
+        resting, self._resting = self._resting, {}
+        for work, then in resting.values():
+            work.close()
+            then(None)
+
+
+def _not_used(_work: Coroutine[Any, Any, Reply]) -> Any:
+    raise AssertionError("questions are asked with ask")
+
+
+class Errands:
+    """Carries questions and answers between members."""
+
+    def __init__(self, network: Network, timeout_ns: int) -> None:
+        self._network = network
+        self._timeout_ns = timeout_ns
+        self.members: Mapping[int, Member] = {}  # by raft id
+        self._due: list[tuple[int, int, Callable[[], None]]] = []  # a heap
+        self._count = 0
+        self.done = 0
+
+    def next_ns(self) -> int | None:
+        """Return when something arrives next."""
+        return self._due[0][0] if self._due else None
+
+    def step(self) -> None:
+        """Let arrive what is due."""
+        while self._due and self._due[0][0] <= self._network.now_ns:
+            heapq.heappop(self._due)[2]()
+
+    def _later(self, by_ns: int, act: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._due, (self._network.now_ns + by_ns, self._count, act))
+
+    def run(self, member: "Member", errand: Errand) -> None:
+        """Run an errand of a member; it always ends, if by a timeout, while the member lives."""
+        network, life = self._network, member.life
+        target_id, path = int(errand.args[0], 16), errand.args[1].decode()
+        is_over = False
+
+        def end(error: str, body: bytes = b"") -> None:
+            nonlocal is_over
+            if is_over or member.life != life:
+                return
+            is_over = True
+            self.done += 1
+            result = ErrandResult(errand.id, error, body)
+            member.give(lambda inbox: inbox.errands.append(result))
+
+        def lose(what: str) -> None:
+            self._later(network.rng.randrange(1, self._timeout_ns), lambda: end(what))
+
+        def answered(reply: Reply | None) -> None:
+            if reply is None or not self._gets_through(member.id, target_id):
+                lose("the connection broke")
+                return
+            error = "" if reply.status == 200 else f"HTTP {reply.status}"
+            self._later(self._delay_ns(target_id, member.id), lambda: end(error, reply.body))
+
+        def arrive() -> None:
+            target = self.members.get(target_id)
+            port = None if target is None else target.port
+            if port is None or not self._gets_through(member.id, target_id):
+                lose("the connection was refused")
+            else:
+                port.ask(path, errand.args[2], answered)
+
+        self._later(self._timeout_ns, lambda: end("timed out"))
+        self._later(self._delay_ns(member.id, target_id), arrive)
+
+    def _gets_through(self, a: int, b: int) -> bool:
+        network = self._network
+        return network.is_up(a, b) and network.rng.random() >= network.loss
+
+    def _delay_ns(self, from_: int, to: int) -> int:
+        network = self._network
+        return network.slow_ns.get((from_, to), 0) + network.rng.randint(*network.delay_ns)
+
+
+class JoinQuestions:
+    """What a member asks before it has joined, answered by one that runs."""
+
+    def __init__(self, asked: "Member | None") -> None:
+        self._asked = asked
+
+    def _parts(self) -> Parts:
+        if self._asked is None:
+            raise PeerRequestError("nobody is up")
+        return self._asked.parts
+
+    def members(self, urls: Sequence[str], timeout_s: float) -> RemoteCluster:
+        """See Questions."""
+        del urls, timeout_s
+        parts = self._parts()
+        return RemoteCluster(parts.cluster_id, parts.membership.sorted_members())
+
+    def version(self, urls: Sequence[str], timeout_s: float) -> Versions:
+        """See Questions."""
+        del urls, timeout_s
+        version = self._parts().membership.cluster_version
+        if version is None:
+            raise PeerRequestError("not decided yet")
+        return Versions("3.7.1", version, "3.7.0")
+
+    def downgrade_enabled(self, urls: Sequence[str], timeout_s: float) -> bool:
+        """See Questions."""
+        del urls, timeout_s
+        return False
+
+
+def hold_members(member: int, found: Mapping[int, Any], wanted: Mapping[int, Any]) -> None:
+    """Hold a member's list of members against the roster's."""
+    told = {each: (tuple(who.peer_urls), who.is_learner, who.name) for each, who in found.items()}
+    demand(told == {each: tuple(who) for each, who in wanted.items()}, member, told, wanted)

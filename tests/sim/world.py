@@ -1,0 +1,454 @@
+"""A world in a box: members, clients, time, network and trouble, all of it drawn from one seed.
+
+    step      perhaps trouble ─► clients ask ─► time passes: messages arrive, members take turns,
+              machines start again; everything saved, sent and said is checked
+    the end   faults stop; all calls are answered, watchers see all, leases end, members are equal
+              and each serves, in bounded time
+
+A violation of what the checkers promise leaves by an exception; the seed repeats it. Time goes from
+event to event; a turn takes some, so that a member that has always something to do lets others
+live. What a machine suffers is in troubles.py.
+"""
+
+import random
+from collections import Counter
+from functools import partial
+from typing import NamedTuple
+
+from kvstore.errors import ConfigError, CorruptionError, DataDirError, StorageFatalError
+from kvstore.mvcc.backend import Table
+from kvstore.server.bootstrap import Founding
+from tests.sim import options as characters
+from tests.sim.checks import SECOND_NS, Checker, demand
+from tests.sim.clients import Clients
+from tests.sim.faults import PowerCut
+from tests.sim.member import Checkers, Clock, Member
+from tests.sim.model import StoreModel
+from tests.sim.options import MS_NS
+from tests.sim.peers import Errands, JoinQuestions
+from tests.sim.raft_checks import RaftChecker
+from tests.sim.roster import Roster
+from tests.sim.trace import Trace
+from tests.sim.troubles import Troubles
+from tests.sim.watches import Watches
+from tests.support.cluster_network import Network
+
+_EVENTS_MAX = 2_000_000
+_STARTS_MAX = 200  # of one machine, in a row, that come to nothing
+_TOKEN = "sim"
+
+
+class Report(NamedTuple):
+    """What came of one seed."""
+
+    seed: int
+    members: int
+    steps: int
+    virtual_ns: int
+    operations: int
+    answers: int
+    events: int
+    crashes: int
+    terms: int
+    trace: str
+
+
+class World:
+    """One seed's world."""
+
+    member_type = Member
+
+    def __init__(self, seed: int, *, members: int | None = None, keep_lines: bool = False) -> None:
+        self.seed = seed
+        self.rng = rng = random.Random(seed)
+        self.options = options = characters.draw(rng, members)
+        min_ttl_s = -(-3 * options.election_ms // 2000)
+        roster = Roster(options.learners_max)
+        checker = Checker(
+            StoreModel(min_ttl_s),
+            roster,
+            has_quota=options.quota_bytes > 0,
+            compacts=options.compacts,
+        )
+        checker.may_fail = options.members > 1 or "member_add" in options.weights
+        self.checkers = Checkers(checker, RaftChecker())
+        self.trace = Trace(keep_lines=keep_lines)
+        self.watches = Watches(checker)
+        self.clients = Clients(rng, options, checker, self.watches)
+        self.clock = Clock()
+        self.network = Network(rng)
+        self.network.keeps_sent = False
+        self.network.now_ns = self.clock.now_ns
+        self.network.delay_ns = options.delay_ns
+        self.network.is_ordered = options.is_ordered
+        self.errands = Errands(self.network, (5000 + 2 * options.election_ms) * MS_NS)
+        self.happened: Counter[str] = Counter()  # what ended members, and what else came about
+        self.members: list[Member] = []
+        self.due_starts: dict[int, int] = {}  # machine → when it starts again
+        self._tries: Counter[int] = Counter()  # starts that came to nothing, since the last good
+        for number in range(1, options.members + 1):
+            self._add_machine(number)
+        self._founders = list(self.members)
+        self.troubles = Troubles(self)
+        self.steps = 0
+        self._events = 0
+        self._began_ns = self.clock.now_ns
+
+    def _add_machine(self, number: int) -> None:
+        member = self.member_type(
+            number,
+            self.rng,
+            self.options,
+            self.checkers,
+            self.trace,
+            self.clock,
+            self.network,
+        )
+        self.members.append(member)
+        self.due_starts[number] = self.clock.now_ns
+
+    # The whole.
+
+    def run(self, steps: int) -> Report:
+        """Live that many steps and come to an end."""
+        for _ in range(steps):
+            self.step()
+        self.calm_down()
+        return Report(
+            seed=self.seed,
+            members=self.options.members,
+            steps=steps,
+            virtual_ns=self.clock.now_ns - self._began_ns,
+            operations=self.clients.operations,
+            answers=self.checkers.store.answered,
+            events=self.watches.events,
+            crashes=sum(self.happened[each] for each in ("power", "kill", "died")),
+            terms=max(self.checkers.raft.leaders, default=0),
+            trace=self.trace.hexdigest(),
+        )
+
+    def step(self) -> None:
+        """Let perhaps trouble come, something arrive, and time pass."""
+        rng, options = self.rng, self.options
+        self.steps += 1
+        self.tend()
+        if rng.random() < options.trouble and any(options.faults.values()):
+            self.troubles.strike()
+        for member in self.members:
+            if member.is_serving and rng.random() < 2 / len(self.members):
+                self._ask(member)
+        chance = rng.random()
+        if chance < options.big_steps:
+            self._stand_still(rng.choice((1, 5, 60)) * SECOND_NS)
+        elif chance < options.big_steps + options.patience:
+            self.run_for(rng.randrange(3 * options.election_ms) * MS_NS)
+        else:
+            self.run_for(rng.randrange(30 * MS_NS))
+
+    def _ask(self, member: Member) -> None:
+        member.give(partial(self.clients.ask, member.number, self.clock.now_ns))
+
+    # Time.
+
+    def _stand_still(self, duration_ns: int) -> None:
+        """Let time pass in which nobody does anything, as when all machines are suspended."""
+        self.clock.now_ns += duration_ns
+        self.network.now_ns = self.clock.now_ns
+
+    def run_for(self, duration_ns: int) -> None:
+        """Let things happen for a while."""
+        until_ns = self.clock.now_ns + duration_ns
+        while self._next(until_ns):
+            pass
+
+    def _next(self, until_ns: int) -> bool:
+        """Let the next thing happen; False: there is none until then, and it is then now."""
+        self._events += 1
+        demand(self._events < _EVENTS_MAX, "more than", _EVENTS_MAX, "events")
+        due = [(member.due_ns, member) for member in self.members if member.node is not None]
+        times = [self.network.next_ns(), self.errands.next_ns(), *self.due_starts.values()]
+        times += [due_ns for due_ns, _ in due]
+        at_ns = min((each for each in times if each is not None), default=until_ns)
+        self.clock.now_ns = max(self.clock.now_ns, min(at_ns, until_ns))
+        self.network.now_ns = self.clock.now_ns
+        if at_ns >= until_ns:
+            return False
+        self._deliver()
+        self.errands.step()
+        now_ns = self.clock.now_ns
+        for member in list(self.members):
+            if self.due_starts.get(member.number, now_ns + 1) <= now_ns:
+                self._start(member)
+        for member in list(self.members):
+            due_ns = member.due_ns
+            if due_ns is not None and due_ns <= now_ns:
+                self._turn(member)
+        return True
+
+    def _deliver(self) -> None:
+        by_id = self.errands.members
+        for _, to, message, rows in self.network.arrived():
+            target = by_id.get(to)
+            if target is None or target.node is None:
+                continue
+            if rows is not None:
+                assert message.snapshot is not None
+                target.backend.receive(message.snapshot.metadata.index, rows)
+                self.happened["snapshots"] += 1
+            target.give(lambda inbox, message=message: inbox.messages.append(message))
+
+    def _turn(self, member: Member) -> None:
+        try:
+            for out in member.turn(self.clients.backlog(member.number)):
+                self.clients.take(member.number, out)
+                for errand in out.errands:
+                    self.errands.run(member, errand)
+            assert member.node is not None
+            if member.node.is_removed or member.is_expelled:
+                self.happened["removed"] += 1
+                self._stop(member)
+            elif member.may_stop:
+                self.happened["stop"] += 1
+                self._stop(member)
+        except PowerCut:
+            self.end(member, "power")
+        except StorageFatalError as error:
+            self.died(member, error)
+
+    def _stop(self, member: Member) -> None:
+        self.trace.note("stop", member.number)
+        member.stop()
+        self._is_down(member)
+
+    # Ends and starts.
+
+    def died(self, member: Member, error: Exception) -> None:
+        """Let a process end that could not go on: only a fault may be the reason."""
+        demand(member.faults.struck, "a healthy disk, and", repr(error))
+        self.end(member, "died", with_power=self.rng.randrange(2) == 0)
+
+    def end(self, member: Member, why: str, *, with_power: bool | None = None) -> None:
+        """End a process, or its machine."""
+        self.happened[why] += 1
+        self.trace.note("end", member.number, why, with_power)
+        if with_power or (with_power is None and why != "kill"):
+            member.cut_power()
+        else:
+            member.kill()
+        self._is_down(member)
+
+    def _is_down(self, member: Member) -> None:
+        self.clients.crashed(member.number)
+        if member.id in self.checkers.store.roster.removed:
+            member.is_expelled = True  # nobody starts it again
+        else:
+            self.due_starts[member.number] = self.clock.now_ns + self.rng.choice(
+                self.options.down_ns
+            )
+
+    def _start(self, member: Member) -> None:
+        """Start a machine, through whatever hinders it."""
+        number, files = member.number, member.files
+        del self.due_starts[number]
+        if member not in self._founders and not member.id and not self._is_wanted(member):
+            member.is_expelled = True  # removed before it had ever started
+        if member.node is not None or member.is_expelled:
+            return
+        self._tries[number] += 1
+        demand(self._tries[number] < _STARTS_MAX, "machine", number, "never starts")
+        if self._tries[number] > 4:
+            member.faults.clear()
+        try:
+            member.start(self._founding(member))
+        except PowerCut:
+            self._failed(member, "power at start")
+            files.power_cut()
+        except CorruptionError as error:
+            demand(files.heal(), "a healthy disk, and", error)
+            self._failed(member, "corrupt", error)
+        except ConfigError as error:
+            is_joining = member not in self._founders and self.checkers.store.may_fail
+            demand(is_joining, "a founder, and", error)
+            self._failed(member, "could not join", error)
+        except (StorageFatalError, DataDirError) as error:
+            healed = files.heal()
+            removed = "was removed" in str(error)
+            demand(healed or removed or member.faults.struck, "a healthy disk, and", repr(error))
+            member.is_expelled |= removed
+            self._failed(member, "died at start", error)
+        else:
+            self._started(member)
+        member.faults.is_full = False
+
+    def _failed(self, member: Member, why: str, error: object = "") -> None:
+        self.happened[why] += 1
+        self.trace.note("no start", member.number, why, str(error))
+        member.kill()
+        self.due_starts[member.number] = self.clock.now_ns + 100 * MS_NS
+
+    def _started(self, member: Member) -> None:
+        member.files.heal()
+        if not member.faults.cut_in:
+            member.faults.struck = False
+        self._tries[member.number] = 0
+        self.errands.members = {each.id: each for each in self.members if each.id}
+        names = member.files.names(member.places.wal)
+        self.happened["torn"] += sum(name.endswith(".broken") for name in names)
+
+    def _founding(self, member: Member) -> Founding:
+        """Say what the flags of a machine would: founders know each other, others ask one."""
+        if member in self._founders:
+            urls = {each.name: each.urls for each in self._founders}
+            learners_max = self.options.learners_max
+            return Founding(
+                member.name, lambda: urls, _TOKEN, is_new=True, learners_max=learners_max
+            )
+        asked = self._one_to_ask(member)
+
+        def named() -> dict[str, list[str]]:
+            if asked is None:
+                return {member.name: member.urls}
+            known = asked.parts.membership.members
+            return {
+                member.name if member.urls[0] in who.peer_urls else f"{each:x}": who.peer_urls
+                for each, who in known.items()
+            }
+
+        return Founding(
+            member.name,
+            named,
+            _TOKEN,
+            is_new=False,
+            questions=JoinQuestions(asked),
+            resolve=lambda url: url,
+            learners_max=self.options.learners_max,
+        )
+
+    def _one_to_ask(self, member: Member) -> Member | None:
+        def knows(other: Member) -> bool:
+            known = other.parts.membership.members.values()
+            return any(member.urls[0] in each.peer_urls for each in known)
+
+        having = [each for each in self.members if each.node is not None and knows(each)]
+        return self.rng.choice(having) if having else None
+
+    def _is_wanted(self, member: Member) -> bool:
+        members = self.checkers.store.roster.members.values()
+        return any(member.urls[0] in each.peer_urls for each in members)
+
+    def tend(self) -> None:
+        """Be the operator: set up the machines of members that were added.
+
+        And what links would do: one who was removed is told so by whoever it reaches.
+        """
+        known = {url for member in self.members for url in member.urls}
+        for each in self.checkers.store.roster.members.values():
+            url = min(each.peer_urls)
+            if url not in known:
+                self._add_machine(int(url.split(".")[3].split(":")[0]))
+        for member in self._running():
+            if member.id in self.checkers.store.roster.removed:
+                member.is_expelled = member.is_expelled or any(
+                    member.id in other.parts.membership.removed
+                    and self.network.is_up(member.id, other.id)
+                    for other in self._running()
+                )
+
+    # The end.
+
+    def calm_down(self) -> None:
+        """Stop all faults; everything must come to an end, and be as it should."""
+        self.troubles.stop()
+        self.run_for(3 * self.options.election_ms * MS_NS)
+        self._settle_all()
+        self._probe()
+        self._end_leases()
+        self._settle_all()
+        self._compare_all()
+        for member in self.members:
+            if member.node is not None:
+                member.begin_stop()
+        self.run_for(SECOND_NS)
+        self._settle_all()
+        self._probe()
+        self._compare_all()
+
+    def _limit_ns(self) -> int:
+        """Return how long a cluster in peace may take for anything."""
+        return 60 * SECOND_NS + 20 * self.options.election_ms * MS_NS
+
+    def _settle_all(self) -> None:
+        """Let go on what was going on until nothing is left to do."""
+        until_ns = self.clock.now_ns + self._limit_ns()
+        waiting = ["anything"]
+        while waiting:
+            demand(self.clock.now_ns < until_ns, "never comes to an end:", *waiting)
+            self.tend()
+            for member in self.members:
+                if member.node is not None:
+                    limits = member.parts.limits  # a queue of one-row slices takes hours
+                    limits.hash_rows = limits.compaction_rows = 1000
+                if member.is_serving:
+                    self._ask_calmly(member)
+            self.run_for(50 * MS_NS)
+            waiting = self._waiting()
+
+    def _waiting(self) -> list[str]:
+        """Return what is still to come to an end."""
+        waiting = self.clients.waiting()
+        roster, running = self.checkers.store.roster, self._running()
+        waiting += [f"machine {each} starts" for each in self.due_starts]
+        waiting += ["watchers to be made again"] * bool(self.watches.again)
+        ids = {member.id for member in running}
+        waiting += [f"member {each:x}" for each in roster.members if each not in ids]
+        waiting += [f"removed member {each.id:x}" for each in running if each.id in roster.removed]
+        leaders = {(member.parts.raft.lead, member.parts.raft.term) for member in running}
+        if len(leaders) != 1 or next(iter(leaders))[0] not in ids:
+            waiting.append(f"leaders {sorted(leaders)}")
+        for member in running:
+            raft = member.parts.raft
+            if not member.is_serving or member.is_stopping:
+                waiting.append(f"{member.name} serves")
+            if raft.applied != self.checkers.store.index or raft.last_index != raft.applied:
+                waiting.append(f"{member.name} is at {raft.applied} of {raft.last_index}")
+            if member.parts.store.compaction_pending:
+                waiting.append(f"{member.name} compacts")
+        return waiting or self.watches.behind()
+
+    def _running(self) -> list[Member]:
+        return [member for member in self.members if member.node is not None]
+
+    def _ask_calmly(self, member: Member) -> None:
+        learns = self._learns(member)
+        asking = partial(self.clients.ask_calmly, member.number, self.clock.now_ns, learns=learns)
+        member.give(asking)
+
+    def _learns(self, member: Member) -> bool:
+        known = self.checkers.store.roster.members.get(member.id)
+        return known is not None and known.is_learner
+
+    def _probe(self) -> None:
+        """See that every member serves."""
+        for member in self._running():
+            learns = self._learns(member)
+            probe = partial(self.clients.probe, member.number, self.clock.now_ns, learns=learns)
+            member.give(probe)
+        self._settle_all()
+
+    def _end_leases(self) -> None:
+        """Let so much time pass that every lease must end."""
+        model, limit_ns = self.checkers.store.model, self._limit_ns()
+        longest_s = max((lease.ttl_s for lease in model.leases.values()), default=0)
+        until_ns = self.clock.now_ns + longest_s * SECOND_NS + limit_ns
+        while model.leases:
+            demand(self.clock.now_ns < until_ns, "leases that never end:", list(model.leases))
+            self.run_for(100 * MS_NS)
+
+    def _compare_all(self) -> None:
+        """Hold every row of every member against the model."""
+        wanted = [(row.revkey, row.kv) for row in self.checkers.store.model.left()]
+        for member in self._running():
+            member.compare()
+            member.parts.store.flush()
+            found = member.backend.scan(Table.KEY, b"", None, 1 << 30)
+            demand(found == wanted, member.name, "has not the model's rows")

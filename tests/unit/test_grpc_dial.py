@@ -1,0 +1,57 @@
+"""Endpoints and files into targets and credentials of grpcio."""
+
+from pathlib import Path
+
+import pytest
+
+from kvstore.errors import ConfigError
+from kvstore.transport.grpc_dial import DialTls, check_files, common_name_of, dial_plan, is_secure
+from tests.support.certificates import Authority
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "target"),
+    [
+        ("127.0.0.1:2379", "127.0.0.1:2379"),
+        ("http://a.example.org.:2379", "a.example.org:2379"),
+        ("http://[::1]:2379/path", "[::1]:2379"),
+        ("unix:///run/kv.sock", "unix:/run/kv.sock"),
+        ("unix:kv.sock", "unix:kv.sock"),
+    ],
+)
+def test_plaintext(endpoint: str, target: str) -> None:
+    plan = dial_plan(endpoint, DialTls())
+    assert (plan.target, plan.credentials) == (target, None)
+
+
+def test_who_says_whether_it_is_tls() -> None:
+    wanted = DialTls(is_wanted=True)
+    assert not is_secure("h:1", DialTls())
+    assert is_secure("h:1", wanted)
+    assert is_secure("h:1", DialTls(trusted_ca_file="ca.pem"))
+    assert is_secure("https://h:1", DialTls())
+    assert is_secure("unixs:///s", DialTls())
+    assert not is_secure("http://h:1", wanted)
+    assert not is_secure("unix:///s", wanted)
+
+
+def test_files(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("me")
+    good = DialTls(cert, key, authority.file)
+    check_files(good)
+    assert dial_plan("https://h:1", good).credentials is not None
+    assert common_name_of(cert) == "me"
+    with pytest.raises(ConfigError, match="must both be present"):
+        check_files(DialTls(cert_file=cert))
+    with pytest.raises(ConfigError, match=r"KEY_VALUES_MISMATCH|mismatch"):
+        check_files(DialTls(cert, str(tmp_path / "ca.key")))
+    with pytest.raises(ConfigError, match=r"gone\.pem"):
+        check_files(DialTls(trusted_ca_file=str(tmp_path / "gone.pem")))
+    with pytest.raises(ConfigError, match=r"gone\.pem"):
+        common_name_of(str(tmp_path / "gone.pem"))
+
+
+def test_a_certificate_to_fetch_from_nobody() -> None:
+    with pytest.raises(OSError, match="refused"):
+        dial_plan("https://127.0.0.1:1", DialTls(is_unverified=True))

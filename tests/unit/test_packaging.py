@@ -1,0 +1,309 @@
+"""Dockerfile, compose file, unit and certificates, as far as they can be held to account without
+Docker and systemd: every flag and variable in them is one the server takes."""
+
+import ast
+import configparser
+import re
+import shlex
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvstore.config.flags import BY_NAME, FLAGS
+from kvstore.config.initial_cluster import initial_members
+from kvstore.config.model import Config
+from kvstore.config.parse import configure
+from kvstore.config.sources import read_command_line
+from kvstore.server.systemd import VARIABLE, notify_ready
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "compose.yaml"
+DOCKERFILE = ROOT / "Dockerfile"
+UNIT = ROOT / "packaging" / "kvstore.service"
+MAKE_CERTS = ROOT / "packaging" / "make-certs.sh"
+MEMBERS = ("kvstore1", "kvstore2", "kvstore3")
+
+_DEFAULT = re.compile(r"\$\{(\w+):-([^}]*)\}")
+
+
+def _compose() -> dict[str, Any]:
+    """Return the compose file as it is without any variable set."""
+    found: dict[str, Any] = yaml.safe_load(_DEFAULT.sub(r"\2", COMPOSE.read_text()))
+    return found
+
+
+def _instructions() -> list[tuple[str, str]]:
+    """Return (instruction, the rest) of the Dockerfile, continued lines joined."""
+    text = DOCKERFILE.read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def _config(name: str) -> Config:
+    service = _compose()["services"][name]
+    return configure(read_command_line(service["command"]), service["environment"])
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_member_of_the_compose_file_is_one_the_server_takes(name: str) -> None:
+    config = _config(name)
+    assert config.warnings == []
+    members = initial_members(config, socket.gethostbyname)
+    assert sorted(members) == sorted(MEMBERS)
+    assert members[name] == config.initial_advertise_peer_urls
+    assert config.name == name
+    urls = (*config.listen_client_urls, *config.listen_peer_urls, *config.advertise_client_urls)
+    assert all(url.startswith("https://") for url in urls)
+    assert config.values["client-cert-auth"]
+    assert config.values["peer-client-cert-auth"]
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_volumes_health_and_certificates_fit_together(name: str) -> None:
+    compose = _compose()
+    service = compose["services"][name]
+    volumes = dict(each.split(":")[:2][::-1] for each in service["volumes"])
+    assert set(volumes.values()) <= compose["volumes"].keys()
+    config = _config(name)
+    assert config.data_dir in volumes
+    made = {f"/certs/{each}.{kind}" for each in (*MEMBERS, "client") for kind in ("crt", "key")}
+    files = [value for flag, value in config.values.items() if flag.endswith("-file") and value]
+    assert set(files) <= {*made, "/certs/ca.crt"}
+    assert len(files) == 6
+    test = service["healthcheck"]["test"]
+    (metrics,) = config.values["listen-metrics-urls"]  # type: ignore[misc, union-attr]
+    assert f'"{metrics}/health"' in test[-1]
+    compile(test[-1], "healthcheck", "exec")
+    assert service["depends_on"]["certs"]["condition"] == "service_completed_successfully"
+
+
+def test_members_share_nothing_they_should_not() -> None:
+    services = [_compose()["services"][name] for name in MEMBERS]
+    for what in ("ports", "command"):
+        assert len({str(each[what]) for each in services}) == 3
+    assert len({each["volumes"][1] for each in services}) == 3
+    assert all(each["ports"][0].startswith("127.0.0.1:") for each in services)
+
+
+def test_arguments_of_the_build_are_declared() -> None:
+    declared = {text.split("=")[0] for word, text in _instructions() if word == "ARG"}
+    assert _compose()["services"]["kvstore1"]["build"]["args"].keys() <= declared
+
+
+def test_the_dockerfile_copies_what_is_there_and_not_ignored() -> None:
+    kept = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    stages = {match[1] for match in re.finditer(r" AS (\S+)", DOCKERFILE.read_text())}
+    for word, text in _instructions():
+        if word != "COPY":
+            continue
+        if text.startswith("--from="):
+            assert text.split()[0].removeprefix("--from=") in stages
+            continue
+        for source in shlex.split(text)[:-1]:
+            assert (ROOT / source).exists(), source
+            assert source.split("/")[0] in kept, source
+    assert {"crate-with", "crate-without"} <= stages
+
+
+def test_the_image_starts_with_flags_the_server_takes() -> None:
+    (command,) = (text for word, text in _instructions() if word == "CMD")
+    config = configure(read_command_line(yaml.safe_load(command)), {})
+    assert config.listen_client_urls == ("http://0.0.0.0:2379",)
+    (volume,) = (text for word, text in _instructions() if word == "VOLUME")
+    assert config.data_dir == volume
+    (user,) = (text for word, text in _instructions() if word == "USER")
+    assert user == "kvstore"
+
+
+def _name(requirement: str) -> str:
+    """Return the bare, normal name of a requirement such as PyJWT[crypto]>=2."""
+    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
+
+
+def test_what_is_imported_is_declared_and_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {_name(each) for each in project["dependencies"]}
+    locked = {
+        _name(line)
+        for line in (ROOT / "requirements.lock").read_text().splitlines()
+        if re.match(r"\w", line)
+    }
+    assert declared <= locked
+    distributions = packages_distributions()
+    imported: set[str] = set()
+    for path in (ROOT / "kvstore").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.split(".")[0])
+    missing = {
+        name: found
+        for name in imported - set(sys.stdlib_module_names) - {"kvstore", "google"}
+        if not (found := {_name(each) for each in distributions.get(name, [name])}) & locked
+    }
+    assert missing == {}
+
+
+def test_every_file_the_server_reads_is_in_the_package() -> None:
+    """Pages, for one: what is no Python has to be named to be installed."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    named = {
+        file
+        for package, patterns in settings["package-data"].items()
+        for pattern in patterns
+        for file in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    native = ROOT / "kvstore" / "native"
+    ignored = {".py", ".pyc", ".pyi", ".so"}
+    files = {
+        path
+        for path in (ROOT / "kvstore").rglob("*")
+        if path.is_file() and path.suffix not in ignored and native not in path.parents
+    }
+    assert files - named == set()
+
+
+def _unit() -> configparser.ConfigParser:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string(UNIT.read_text())
+    return unit
+
+
+def test_the_unit_asks_for_what_the_server_does() -> None:
+    service = _unit()["Service"]
+    assert service["Type"] == "notify"  # see test_the_server_tells_when_it_is_ready
+    name, _, value = service["Environment"].partition("=")
+    assert configure(read_command_line([]), {name: value}).data_dir == value
+    assert value == f"/var/lib/{service['StateDirectory']}"
+    assert shlex.split(service["ExecStart"]) == ["/opt/kvstore/bin/kvstore"]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    text = UNIT.read_text().replace("/opt/kvstore/bin/kvstore\n", f"{shutil.which('true')}\n")
+    (tmp_path / UNIT.name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+class _Voice:
+    def __init__(self) -> None:
+        self.warnings: list[dict[str, object]] = []
+
+    def debug(self, msg: str, **fields: object) -> None:
+        raise AssertionError((msg, fields))
+
+    info = debug
+
+    def warning(self, msg: str, **fields: object) -> None:
+        self.warnings.append({"msg": msg, **fields})
+
+
+@pytest.mark.parametrize("kind", ["path", "abstract"])
+def test_systemd_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    voice = _Voice()
+    notify_ready(voice)  # nobody asks: nothing is done
+    address = str(tmp_path / "notify")
+    shown = address if kind == "path" else f"@{address}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address if kind == "path" else f"\0{address}")
+        listener.settimeout(10)
+        monkeypatch.setenv(VARIABLE, shown)
+        notify_ready(voice)
+        assert listener.recv(100) == b"READY=1"
+    assert voice.warnings == []
+
+
+def test_a_socket_that_is_not_there_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voice = _Voice()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "none"))
+    notify_ready(voice)
+    assert voice.warnings[0]["msg"] == "failed to notify systemd for readiness"
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+def test_certificates_are_good_for_both_sides_and_made_once(tmp_path: Path) -> None:
+    def make() -> None:
+        subprocess.run(
+            ["sh", str(MAKE_CERTS), str(tmp_path / "certs"), "", "one", "two"],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+    make()
+    certs = tmp_path / "certs"
+    before = {path.name: path.read_bytes() for path in certs.iterdir()}
+    assert sorted(before) == sorted(
+        f"{name}.{kind}" for name in ("ca", "client", "one", "two") for kind in ("crt", "key")
+    )
+    assert all(path.stat().st_mode & 0o077 == 0 for path in certs.glob("*.key"))
+    make()
+    assert {path.name: path.read_bytes() for path in certs.iterdir()} == before
+    for client in ("client", "two"):
+        _shake_hands(certs, "one", client)
+    with pytest.raises(ssl.SSLError):
+        _shake_hands(certs, "client", "two")  # a client's certificate is no server's
+
+
+def _shake_hands(certs: Path, server: str, client: str) -> None:
+    """Do a TLS handshake in memory, both sides asking for a certificate."""
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certs / "ca.crt")
+    theirs.verify_mode = ssl.CERT_REQUIRED
+    theirs.load_cert_chain(certs / f"{server}.crt", certs / f"{server}.key")
+    own = ssl.create_default_context(cafile=certs / "ca.crt")
+    own.load_cert_chain(certs / f"{client}.crt", certs / f"{client}.key")
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        own.wrap_bio(to_client, to_server, server_hostname=server),
+        theirs.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(10):
+        for end in ends.copy():
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            ends.remove(end)
+    assert not ends
+
+
+def test_help_has_etcds_groups_in_etcds_order() -> None:
+    groups = list(dict.fromkeys(flag.group for flag in FLAGS))
+    assert groups == [
+        "General",
+        "Member",
+        "Clustering",
+        "Security",
+        "Auth",
+        "Profiling and Monitoring",
+        "Logging",
+        "Distributed tracing",
+        "Features",
+        "Unsafe feature",
+        "Of this server, not of etcd",
+    ]
+    assert BY_NAME["name"].group == "Member"
