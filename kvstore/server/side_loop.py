@@ -52,6 +52,7 @@ class SideLoop:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self._is_over = False  # with _lock: nothing more is given to the loop
         self.backlog: dict[int, int] = {}  # bytes unsent by id, as of the last turn
         self.client: Final = LocalClient(self._loop, wake)
         self.on_request: OnRequest | None = None
@@ -84,15 +85,13 @@ class SideLoop:
         When the loop stops, and after that, the future is cancelled: other members may ask until
         the last.
         """
-        try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
-            coroutine.close()
-            refused: Future[T] = Future()
-            refused.cancel()
-            return refused
+        with self._lock:
+            if not self._is_over:
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        coroutine.close()
+        refused: Future[T] = Future()
+        refused.cancel()
+        return refused
 
     def stop(self) -> None:
         """Cancel everything and end the thread."""
@@ -124,9 +123,11 @@ class SideLoop:
     def _run(self) -> None:
         try:
             self._loop.run_forever()
+        finally:
+            with self._lock:
+                self._is_over = True
             self._loop.run_until_complete(self._cancel_submitted())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
             self._loop.close()
 
     async def _guarded(self, coroutine: Coroutine[None, None, None], name: str) -> None:

@@ -124,6 +124,14 @@ class RawConnection:
         headers, _ = self.answer(stream)
         return int(headers["grpc-status"]), unquote(headers.get("grpc-message", ""))
 
+    def trailers(self) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield the headers that end a call, with its stream, as calls end."""
+        for each in self.frames():
+            if each.kind == HEADERS:
+                headers = dict(self._decoder.decode(each.payload))
+                if each.flags & END_STREAM:
+                    yield each.stream, headers
+
     def wait_closed(self) -> list[Frame]:
         """Read until the server closes; TimeoutError if it does not."""
         return list(self.frames())

@@ -250,3 +250,19 @@ def test_what_was_submitted_is_cancelled_by_the_end(pair: Pair) -> None:
     pair.side.submit(asyncio.sleep(0)).result(WAIT_S)
     pair.side.stop()
     assert asked.cancelled()
+
+
+def test_what_is_submitted_while_the_loop_ends_is_cancelled(pair: Pair) -> None:
+    late: list[bool] = []
+
+    async def until_the_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            late.append(pair.side.submit(asyncio.sleep(0)).cancelled())
+
+    asked = pair.side.submit(until_the_end())
+    pair.side.submit(asyncio.sleep(0)).result(WAIT_S)
+    pair.side.stop()
+    assert asked.cancelled()
+    assert late == [True]
