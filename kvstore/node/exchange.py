@@ -3,6 +3,7 @@
     inbox.messages ─► step                                    (first of all in a turn)
     Ready ─► send early │ the log is saved │ send late
                   └ SNAP kept ─► settle: after a commit of the database ─► send_snapshot
+    settle: word of commits, unless an append that says as much is awaited
 
 A SNAP message that raft made names the position it stood at then; what is sent is the database as
 of a later commit, and the message is changed to name that. While one is on its way, and a while
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kvstore.failpoints import armed, hit
 from kvstore.node.inbox import Inbox
-from kvstore.node.limits import SECOND_NS
+from kvstore.node.limits import MILLISECOND_NS, SECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.raft.model import Message, MessageType, Snapshot
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _KEPT_AFTER_NS: Final = 30 * SECOND_NS
+_WORD_WAITS_NS: Final = MILLISECOND_NS
+_STRAGGLERS_WAIT_NS: Final = MILLISECOND_NS
+_PASSED_ON: Final = frozenset({MessageType.PROP, MessageType.READ_INDEX})
+_PASSED_ON_NS: Final = 100 * MILLISECOND_NS  # it will be committed by then, mostly
 
 
 class Exchange:
@@ -33,7 +38,10 @@ class Exchange:
         self._due: dict[int, Message] = {}  # SNAP messages to send after the next commit, by member
         self._on_their_way: dict[int, int] = {}  # member → index of the snapshot sent to it
         self._kept: list[tuple[int, int]] = []  # (until when, index the log must reach back to)
-        self._deferred: dict[int, Message] = {}  # word of a commit, until the answers have left
+        self._owing_since_ns = 0  # when a commit was first not told; 0: all was told by appends
+        self._awaits_append = False  # the last append followed such a commit in time
+        self._rests = False
+        self._passed_on_ns = -_PASSED_ON_NS  # when a member passed on what its clients asked
         self._has_received = False
         self._failed: list[int] = []  # members whose snapshot could not be sent now
         if parts.membership.members or parts.remotes:
@@ -49,6 +57,8 @@ class Exchange:
                 continue
             if message.type == MessageType.SNAP:
                 self._has_received = True
+            elif message.type in _PASSED_ON:
+                self._passed_on_ns = inbox.now_ns
             raft.step(message)
         for member in inbox.unreachable:
             raft.report_unreachable(member)
@@ -70,29 +80,47 @@ class Exchange:
 
     # Out.
 
-    def send_early(self, messages: list[Message]) -> None:
-        """Send what may leave before the sync of a round; mere word of a commit is kept.
+    def send_early(self, messages: list[Message], now_ns: int) -> None:
+        """Send what may leave before the sync of a round."""
+        if self._owing_since_ns and any(message.entries for message in messages):
+            self._awaits_append = now_ns - self._owing_since_ns <= _WORD_WAITS_NS
+            self._owing_since_ns = 0
+        self.send(messages)
 
-        The round that commits also answers clients, and they should not wait for it.
+    def tell_commits(self, now_ns: int) -> int | None:
+        """Tell the others how far is committed, or return when to: an append may do it before.
+
+        Without entries it costs them a turn, and where clients write one after another, one for
+        every write. The delay is seen by readers at followers; so it is made only as long as
+        appends do come in time, and not while followers pass on what their clients ask.
         """
-        for message in messages:
-            if message.type != MessageType.APP or message.entries:
-                self.send(messages)
-                return
-        self._deferred.update({message.to: message for message in messages})
+        raft = self._parts.raft
+        if not raft.owes_word:
+            return None
+        if not self._owing_since_ns:
+            self._owing_since_ns = now_ns
+        due_ns = self._owing_since_ns + _WORD_WAITS_NS
+        if self._awaits_append and self._passed_on_ns + _PASSED_ON_NS <= now_ns < due_ns:
+            return due_ns
+        self.send(raft.tell_commits())
+        return None
 
-    def flush_deferred(self) -> None:
-        """Send what was kept."""
-        if self._deferred:
-            messages, self._deferred = list(self._deferred.values()), {}
-            self._parts.peers.send(messages)
+    def rest(self, now_ns: int, *, is_waiting: bool) -> None:
+        """Have the last acknowledgements of what is committed wait for something worth a turn.
+
+        is_waiting: whether something else hangs on what the members say.
+        """
+        rests = (
+            not is_waiting
+            and self._parts.raft.awaits_stragglers
+            and self._passed_on_ns + _PASSED_ON_NS <= now_ns
+        )
+        if rests or self._rests:
+            self._rests = rests
+            self._parts.peers.rest(_STRAGGLERS_WAIT_NS if rests else 0)
 
     def send(self, messages: list[Message]) -> None:
         """Send what raft wants sent now; snapshots wait for a commit."""
-        if self._deferred:
-            for message in messages:
-                if message.type == MessageType.APP:
-                    self._deferred.pop(message.to, None)  # it says as much, and more
         for message in messages:
             if message.type == MessageType.SNAP:
                 break
@@ -144,7 +172,6 @@ class Exchange:
 
     def name_members(self) -> None:
         """Tell the links who the other members are, after an applied change of them."""
-        self.flush_deferred()  # a member that goes must hear that it does
         parts = self._parts
         members, own_id = parts.membership.members, parts.member_id
         if own_id in members:

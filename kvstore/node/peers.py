@@ -17,6 +17,9 @@ class NoPeers:
     def set_members(self, peers: Mapping[int, Sequence[str]]) -> None:
         """See PeerLinks."""
 
+    def rest(self, rest_ns: int) -> None:
+        """See PeerLinks."""
+
     def active_since_ns(self, member_id: int) -> int | None:
         """See PeerLinks."""
         del member_id

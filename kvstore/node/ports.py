@@ -83,6 +83,13 @@ class PeerLinks(Protocol):
         """Take the other members' peer URLs by id; links to members not named are closed."""
         ...
 
+    def rest(self, rest_ns: int) -> None:
+        """Take note that for so long nothing the members may say need end a sleep; 0: it must.
+
+        It holds until the next call. What they have said is taken in by every turn all the same.
+        """
+        ...
+
     def active_since_ns(self, member_id: int) -> int | None:
         """Since when (monotonic) the member is connected without a break; None: it is not."""
         ...

@@ -166,6 +166,11 @@ class Reads:
         self._now_ns = now_ns
         self._rounds.ask(now_ns)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether reads hang on an answer of the leader or on applying."""
+        return self._rounds.is_waiting
+
     def confirmed(self, index: int, context: bytes) -> None:
         """Take raft's answer: the reads may be answered once index is applied."""
         self._rounds.confirmed(index, context)

@@ -3,6 +3,7 @@
     answer:  tick → step peers → admit calls → propose
              → [ready: send early → save, one sync → send late → apply → advance]
              → answer reads → streams and watchers
+    save:    where this member leads others, the save and its sync, which no answer rests on
     settle:  tell followers of commits; a slice of the long work; move what was written into the
              database; commit it, snapshot and trim the log, send snapshots, when due
 
@@ -95,6 +96,7 @@ class Node:
     def turn(self, inbox: Inbox) -> Outbox:
         """Take in everything that arrived and return everything that must leave."""
         out = self.answer(inbox)
+        self.save(inbox, out)
         self.settle(inbox, out)
         return out
 
@@ -117,7 +119,7 @@ class Node:
         self._cluster.step(now_ns, out)
         self._submission.submit(now_ns, out)
         self._reads.ask(now_ns)
-        self._more_ready = self._advance(now_ns, out)
+        self._more_ready = self._advance(now_ns, out, may_save=False)
         if has_ticked:
             self._submission.expire(now_ns, out)
         self._leadership.answer_moves(now_ns, out)
@@ -126,14 +128,24 @@ class Node:
         self._streams.receive(inbox, out)
         return out
 
+    def save(self, inbox: Inbox, out: Outbox) -> None:
+        """Save what answer() put off: the others have it by now, and it is to be on disk here too.
+
+        The driver lets the replies leave before, and what comes of it here after it.
+        """
+        raft = self._parts.raft
+        if raft.can_put_off:
+            applied = raft.applied
+            self._more_ready = self._advance(inbox.now_ns, out, may_save=True)
+            self._more_ready |= raft.applied > applied  # for whoever waited for that
+
     def settle(self, inbox: Inbox, out: Outbox) -> None:
         """Do what no reply of this turn waits for: slices of long work, and the database's upkeep.
 
         The driver sends the replies first. What comes of it here leaves with out, after them.
         """
         now_ns = inbox.now_ns
-        self._exchange.flush_deferred()
-        self._go_on(inbox, out)
+        self._go_on(inbox, out, self._exchange.tell_commits(now_ns))
         self._parts.errands.take(out)
         self._parts.store.flush()
         for events in self._published:
@@ -147,6 +159,7 @@ class Node:
             self._exchange.send_snapshots()
         if due_ns is not None:
             self.wake_ns = min(self.wake_ns, due_ns)
+        self._exchange.rest(now_ns, is_waiting=self._reads.is_waiting)
 
     @property
     def is_removed(self) -> bool:
@@ -204,13 +217,16 @@ class Node:
         self._cluster.cancel(call_id)
         self._parts.pending.cancel(call_id)
 
-    def _advance(self, now_ns: int, out: Outbox) -> bool:
-        """Save what is new, apply what is committed; tell whether raft has more to do."""
+    def _advance(self, now_ns: int, out: Outbox, *, may_save: bool) -> bool:
+        """Save what is new, apply what is committed; tell whether raft has more to do.
+
+        may_save=False: what can be saved later is left.
+        """
         parts, exchange = self._parts, self._exchange
         raft, log, clock = parts.raft, parts.log, parts.figures.clock
         more_ready = True
         for _ in range(READY_ROUNDS_MAX):
-            ready = raft.ready()
+            ready = raft.ready(may_save=may_save)
             if ready is None:
                 more_ready = False
                 break
@@ -218,7 +234,7 @@ class Node:
             if armed and leads:
                 hit("raftBeforeLeaderSend")
             if ready.messages_early:
-                exchange.send_early(ready.messages_early)
+                exchange.send_early(ready.messages_early, now_ns)
             if ready.snapshot is not None:
                 self._publish(out)
                 self._installation.install(ready.snapshot, ready, out)
@@ -267,8 +283,11 @@ class Node:
                 hit("beforeSendWatchResponse")
             parts.hub.publish(events, out.deliveries)
 
-    def _go_on(self, inbox: Inbox, out: Outbox) -> None:
-        """Do a slice of everything that takes longer than a turn, and set the next one's time."""
+    def _go_on(self, inbox: Inbox, out: Outbox, due_ns: int | None) -> None:
+        """Do a slice of everything that takes longer than a turn, and set the next one's time.
+
+        due_ns: when something else of this turn's is due, if anything is.
+        """
         parts, now_ns = self._parts, inbox.now_ns
         limits = parts.limits
         lags = parts.hub.step(
@@ -276,6 +295,7 @@ class Node:
         )
         is_idle = not inbox.calls and not inbox.frames
         due = [
+            due_ns,
             self._tick_ns + limits.heartbeat_ns,
             self._proposals.next_ns(),
             self._cluster.due_ns,

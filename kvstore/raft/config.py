@@ -35,6 +35,7 @@ class Config:
     pre_vote: bool = True
     check_quorum: bool = True
     step_down_on_removal: bool = False  # etcd: the server ends the process instead
+    tells_commits: bool = True  # at once; else the caller has it done when there is time
 
     def __post_init__(self) -> None:
         """Check every value against its limits."""

@@ -190,7 +190,7 @@ def _move_on(state: State, message: Message, progress: Progress) -> None:
         # Whatever snapshot it took, the log can bring it on from here.
         progress.become_probe()
         progress.become_replicate()
-    if not _commit(state) and progress.can_bump_commit(log.committed):
+    if not _commit(state) and _tells_commits(state) and progress.can_bump_commit(log.committed):
         want_append(state, from_, even_empty=True)
     want_append(state, from_, even_empty=False)
     if from_ == state.transferee and progress.match == log.last_index:
@@ -201,8 +201,14 @@ def _commit(state: State) -> bool:
     if not advance_commit(state):
         return False
     reads.release_postponed(state)
-    want_appends(state, even_empty=True)
+    if _tells_commits(state):
+        want_appends(state, even_empty=True)
     return True
+
+
+def _tells_commits(state: State) -> bool:
+    """Tell whether commits are told at once; changes of members are: one may go with the change."""
+    return state.config.tells_commits or state.pending_conf_index > state.log.applied
 
 
 def on_heartbeat_response(state: State, message: Message) -> None:

@@ -50,7 +50,7 @@ from kvstore.raft.model import (
 )
 from kvstore.raft.read_index import ReadRequest
 from kvstore.raft.ready import InitialState, ProposeOutcome, ProposeResult, Ready, SoftState
-from kvstore.raft.replication import send_due
+from kvstore.raft.replication import has_stragglers, owes_word, send_due, want_word
 from kvstore.raft.state import send
 from kvstore.raft.status import Status, status_of
 
@@ -166,6 +166,32 @@ class RawNode:
         if self._state.role is Role.LEADER:
             leader.snapshot_sent(self._state, member, ok=ok)
 
+    # Out: word of commits, where the configuration says that the caller has it told.
+
+    @property
+    def owes_word(self) -> bool:
+        """Whether this leader has not told every member how far is committed."""
+        return self._state.role is Role.LEADER and owes_word(self._state)
+
+    def tell_commits(self) -> list[Message]:
+        """Return the messages that tell it; they may leave at once."""
+        state = self._state
+        before = len(state.messages)
+        want_word(state)
+        send_due(state)
+        word = state.messages[before:]
+        del state.messages[before:]
+        return word
+
+    @property
+    def awaits_stragglers(self) -> bool:
+        """Whether all is committed, and this leader awaits acknowledgements that change nothing."""
+        state = self._state
+        log = state.log
+        if state.role is not Role.LEADER or state.transferee != NO_NODE:
+            return False
+        return log.committed == log.last_index and has_stragglers(state)
+
     # Out: rounds.
 
     def has_ready(self) -> bool:
@@ -192,22 +218,42 @@ class RawNode:
             or state.warnings
         )
 
-    def ready(self) -> Ready | None:
-        """Open a round, if there is anything to do; it must be closed with advance()."""
+    @property
+    def can_put_off(self) -> bool:
+        """Whether this member leads others and has entries to save, and nothing more than those.
+
+        Everything else that waits then rests on what was saved before.
+        """
+        state = self._state
+        return (
+            state.role is Role.LEADER
+            and self._open is None
+            and state.log.stable < state.log.last_index
+            and len(state.progress) > 1
+            and (state.term, state.vote) == self._hard_state[:2]
+        )
+
+    def ready(self, *, may_save: bool = True) -> Ready | None:
+        """Open a round, if there is anything to do; it must be closed with advance().
+
+        may_save=False: entries that can be put off are left to a later round.
+        """
         if self._open is not None:
             raise RaftError("the last Ready has not been advanced")
         if not self.has_ready():
             return None
+        saves = may_save or not self.can_put_off
         state = self._state
         log = state.log
         # Alone, an entry is committed by being saved, and this round saves before it applies.
-        is_alone = state.role is Role.LEADER and leader.commit_alone(state)
+        is_alone = saves and state.role is Role.LEADER and leader.commit_alone(state)
         soft_state = SoftState(state.lead, state.role)
-        hard_state = self._current_hard_state()
-        entries = log.unstable()
+        hard_state = self._current_hard_state() if saves else self._hard_state
+        entries = log.unstable() if saves else []
         promises = hard_state[:2] != self._hard_state[:2]
         # A leader's messages promise nothing of its own disk, once its term is saved.
         early = state.role is Role.LEADER and not promises
+        late = state.messages_late if saves else []
         ready = Ready(
             soft_state=None if soft_state == self._soft_state else soft_state,
             hard_state=None if hard_state == self._hard_state else hard_state,
@@ -215,14 +261,18 @@ class RawNode:
             entries=entries,
             committed=self._committed(log.committed if is_alone else log.applicable_index),
             messages_early=state.messages if early else [],
-            messages_late=state.messages_late if early else state.messages + state.messages_late,
+            messages_late=late if early else state.messages + late,
             read_states=state.read_states,
             must_sync=bool(entries) or promises or log.pending_snapshot is not None,
             warnings=state.warnings,
         )
+        if not saves and ready.is_empty:
+            return None
         self._soft_state = soft_state
-        state.messages, state.messages_late = [], []
+        state.messages = []
         state.read_states, state.warnings = [], []
+        if saves:
+            state.messages_late = []
         self._open = ready
         return ready
 

@@ -66,6 +66,21 @@ class Ready:
     must_sync: bool  # whether saving must reach the disk; else it may wait for the next that must
     warnings: list[str]  # what was passed over or refused of what peers sent, for the operator
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do in this round."""
+        return not (
+            self.committed
+            or self.messages_early
+            or self.messages_late
+            or self.read_states
+            or self.entries
+            or self.warnings
+            or self.hard_state is not None
+            or self.soft_state is not None
+            or self.snapshot is not None
+        )
+
 
 class ProposeOutcome(IntEnum):
     """What became of a proposal; all but the first three are refusals."""

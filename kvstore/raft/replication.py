@@ -43,6 +43,32 @@ def send_due(state: State) -> None:
         _send_heartbeats(state)
 
 
+def owes_word(state: State) -> bool:
+    """Tell whether a member that can be sent to was not told how far is committed."""
+    committed, own = state.log.committed, state.id
+    for member, progress in state.progress.items():
+        if progress.can_bump_commit(committed) and not progress.is_paused and member != own:
+            return True
+    return False
+
+
+def has_stragglers(state: State) -> bool:
+    """Tell whether a member that follows has not acknowledged the last entry yet."""
+    last = state.log.last_index
+    for progress in state.progress.values():
+        if progress.match < last and progress.kind is ProgressKind.REPLICATE:
+            return True
+    return False
+
+
+def want_word(state: State) -> None:
+    """Have every member told how far is committed that was not."""
+    committed = state.log.committed
+    for member, progress in state.progress.items():
+        if member != state.id and progress.can_bump_commit(committed):
+            want_append(state, member, even_empty=True)
+
+
 def _send_append(state: State, to: int, *, even_empty: bool) -> bool:
     """Send one append, if the member may be sent to now; tell whether something went out."""
     progress = state.progress[to]

@@ -66,6 +66,7 @@ def build(
             booted.member_id,
             election_tick=limits.election_ticks,
             pre_vote=bool(config.values["pre-vote"]),
+            tells_commits=False,  # the exchange has them told
         ),
         booted.raft,
         dice,

@@ -1,4 +1,4 @@
-"""The loop: poll, fill, answer, drain, flush, settle, until told to stop.
+"""The loop: poll, fill, answer, drain, flush, save, settle, until told to stop.
 
 Told to stop, it hands leadership over, takes nothing new, and goes on until what was admitted is
 answered or the time of one request is over.
@@ -59,7 +59,7 @@ class Driver:
         self._transport: Transport | None = None
         self._sources: list[Source] = []
         self._witness: Witness | None = None
-        self._late = Outbox()  # for what comes of settling, which is nothing mostly
+        self._late = Outbox()  # for what comes after the answers, which is nothing mostly
         # Wakes the loop while there is no client port; safe in a signal handler.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
@@ -161,8 +161,13 @@ class Driver:
         out = self._node.answer(inbox)
         self._stream_snapshots(inbox, out)
         self._let_leave(out)
+        self._node.save(inbox, self._late)
+        self._let_leave_late()
+        self._node.settle(inbox, self._late)
+        self._let_leave_late()
+
+    def _let_leave_late(self) -> None:
         late = self._late
-        self._node.settle(inbox, late)
         if not late.is_empty:
             self._late = Outbox()
             self._let_leave(late)

@@ -165,8 +165,8 @@ class SpeaksTooSoon(Member):
     def wire(self, parts: Parts) -> None:
         ready_of = parts.raft.ready
 
-        def ready() -> Ready | None:
-            ready = ready_of()
+        def ready(*, may_save: bool = True) -> Ready | None:
+            ready = ready_of(may_save=may_save)
             if ready is not None:
                 ready.messages_early += ready.messages_late
                 ready.messages_late = []

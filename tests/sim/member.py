@@ -9,7 +9,8 @@ time begins anywhere at each start, its wall clock may be set at will.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -292,19 +293,17 @@ class Member:
         at_ns = 0 if is_busy else self.node.wake_ns - self.clock.offset_ns
         return max(at_ns, self.asleep_until_ns)
 
-    def turn(self, backlog: "Mapping[int, int]") -> tuple[Outbox, Outbox]:
-        """Take a turn with all that has arrived; return what was said in it, and after it.
-
-        backlog: stream id → bytes its client has not read.
-        """
+    def turn(self, backlog: "Mapping[int, int]") -> Iterator[Outbox]:
+        """Take a turn with all that has arrived; yield what leaves, part by part, as it does."""
         inbox = self._take_inbox()
         inbox.backlog.update(backlog)
         out = self.answer(inbox)
-        late = self.settle(inbox)
+        yield out
+        yield self.save(inbox)
+        yield self.settle(inbox)
         self._mind_idleness(inbox, out)
         stalled_ns, self.faults.stalled_ns = self.faults.stalled_ns, 0
         self.asleep_until_ns = self.now_ns + self._options.turn_ns + stalled_ns
-        return out, late
 
     def _mind_idleness(self, inbox: Inbox, out: Outbox) -> None:
         """See that it does not turn again and again for nothing."""
@@ -331,19 +330,25 @@ class Member:
         """Take the first part of a turn."""
         assert self.node is not None
         assert self.port is not None
-        raft = self.parts.raft
-        voters = [raft.conf_state.voters]
         self._trace.inbox(self.number, inbox)
-        out = self.node.answer(inbox)
-        self.tell_applied()
-        voters.append(raft.conf_state.voters)
-        self.checkers.raft.turned(self.id, raft, voters)
+        with self._watched():
+            out = self.node.answer(inbox)
         self._trace.outbox(self.number, out)
         self.port.take(out)
         self.is_serving |= self.node.is_ready
         if self.has_installed or self.rng.randrange(500) == 0:
             self.compare()
         return out
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Tell the checkers what comes of a part of a turn that may commit and apply."""
+        raft = self.parts.raft
+        voters = [raft.conf_state.voters]
+        yield
+        self.tell_applied()
+        voters.append(raft.conf_state.voters)
+        self.checkers.raft.turned(self.id, raft, voters)
 
     def tell_applied(self) -> None:
         """Tell the checker what was applied since the last time."""
@@ -353,6 +358,17 @@ class Member:
         applied = [entries.pop(index, None) for index in range(first, last + 1)]
         demand(None not in applied, self.name, "applied what it never saved:", first, last)
         store.advance(self.number, applied, self.now_ns)  # type: ignore[arg-type]
+
+    def save(self, inbox: Inbox) -> Outbox:
+        """Take the second part of a turn."""
+        assert self.node is not None
+        assert self.port is not None
+        late = Outbox()
+        with self._watched():
+            self.node.save(inbox, late)
+        self._trace.outbox(self.number, late)
+        self.port.take(late)
+        return late
 
     def settle(self, inbox: Inbox) -> Outbox:
         """Take the rest of the turn."""

@@ -68,7 +68,7 @@ def test_a_planted_bug_is_found(planted: type[Member], members: int) -> None:
 
 def test_troubles_do_happen() -> None:
     happened: Counter[str] = Counter()
-    for seed in range(101, 111):
+    for seed in range(117, 127):
         world = World(seed)
         world.options.trouble = 0.2
         report = world.run(STEPS)

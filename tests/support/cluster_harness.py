@@ -150,6 +150,7 @@ class ClusterMember:
         out = self.node.answer(inbox)
         self.cluster.take(self, out)
         late = Outbox()
+        self.node.save(inbox, late)
         self.node.settle(inbox, late)
         self.cluster.take(self, late)
         if self.node.is_removed:

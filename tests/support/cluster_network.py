@@ -190,6 +190,9 @@ class Links:
         """See PeerLinks."""
         self.members = {member: tuple(urls) for member, urls in peers.items()}
 
+    def rest(self, rest_ns: int) -> None:
+        """See PeerLinks; messages come when they come."""
+
     def active_since_ns(self, member_id: int) -> int | None:
         """See PeerLinks."""
         if member_id not in self.members:

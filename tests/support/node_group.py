@@ -62,6 +62,9 @@ class Links:
     def set_members(self, peers: Mapping[int, Sequence[str]]) -> None:
         self.known = {each: list(urls) for each, urls in peers.items()}
 
+    def rest(self, rest_ns: int) -> None:
+        """See PeerLinks; messages come when they come."""
+
     def active_since_ns(self, member_id: int) -> int | None:
         if member_id in self.active_since:
             return self.active_since[member_id]

@@ -244,6 +244,10 @@ class PeerNetwork:
                 "added remote peer", remote_peer_id=f"{peer.id:x}", urls=list(peer.picker.urls)
             )
 
+    def rest(self, rest_ns: int) -> None:
+        """See PeerLinks; without a shared sleep, streams wake the turn whenever they have bytes."""
+        self._arrivals.ready.rest(rest_ns)
+
     def active_since_ns(self, member_id: int) -> int | None:
         """Since when (monotonic) the member is connected without a break; None: it is not."""
         peer = self._peers.get(member_id)

@@ -11,6 +11,7 @@ with every other, and before the client port is open.
 import contextlib
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -35,6 +36,8 @@ class ReadySet:
     def __init__(self) -> None:
         self.wake: Wake = _nobody  # makes the driver take a turn
         self._epoll = select.epoll()
+        self._shared = select.epoll()  # has the shared descriptor alone
+        self._rest_until_ns = 0
         self._inlets: dict[int, Inlet] = {}
         self._fresh: deque[Inlet] = deque()  # to be read whatever the set says
         self._found: list[tuple[int, int]] = []
@@ -52,6 +55,7 @@ class ReadySet:
         if self._watcher.is_alive():
             self._watcher.join(_STOP_S)
         self._epoll.close()
+        self._shared.close()
 
     def add(self, inlet: Inlet) -> None:
         """Read a stream from now on."""
@@ -81,6 +85,7 @@ class ReadySet:
     def share(self, descriptor: int) -> None:
         """Let wait() also end when descriptor is readable; nobody watches from now on."""
         self._epoll.register(descriptor, select.EPOLLIN)
+        self._shared.register(descriptor, select.EPOLLIN)
         self._end_watch()
 
     @property
@@ -88,8 +93,18 @@ class ReadySet:
         """Whether there are no streams: nothing to wait for."""
         return not self._inlets
 
+    def rest(self, rest_ns: int) -> None:
+        """Let no stream end a wait() for so long; the wait ends then, at the latest."""
+        self._rest_until_ns = time.monotonic_ns() + rest_ns if rest_ns else 0
+
     def wait(self, timeout_s: float) -> None:
         """Sleep until a stream or the shared descriptor is readable; signals are handled."""
+        if self._rest_until_ns:
+            rest_s = (self._rest_until_ns - time.monotonic_ns()) / 1e9
+            self._rest_until_ns = 0
+            if rest_s > 0:
+                self._shared.poll(min(rest_s, timeout_s))
+                return
         self._found = self._epoll.poll(timeout_s)
 
     def take(self, messages: list[Message]) -> None:
