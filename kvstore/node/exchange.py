@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _KEPT_AFTER_NS: Final = 30 * SECOND_NS
 _WORD_WAITS_NS: Final = MILLISECOND_NS
+_LONE_APPENDS_MIN: Final = 3  # until the next is expected
 _STRAGGLERS_WAIT_NS: Final = MILLISECOND_NS
 _PASSED_ON: Final = frozenset({MessageType.PROP, MessageType.READ_INDEX})
 _PASSED_ON_NS: Final = 100 * MILLISECOND_NS  # it will be committed by then, mostly
@@ -39,7 +40,7 @@ class Exchange:
         self._on_their_way: dict[int, int] = {}  # member → index of the snapshot sent to it
         self._kept: list[tuple[int, int]] = []  # (until when, index the log must reach back to)
         self._owing_since_ns = 0  # when a commit was first not told; 0: all was told by appends
-        self._awaits_append = False  # the last append followed such a commit in time
+        self._lone_appends = 0  # of one entry each, the last ones, each soon after such a commit
         self._rests = False
         self._passed_on_ns = -_PASSED_ON_NS  # when a member passed on what its clients asked
         self._has_received = False
@@ -82,17 +83,20 @@ class Exchange:
 
     def send_early(self, messages: list[Message], now_ns: int) -> None:
         """Send what may leave before the sync of a round."""
-        if self._owing_since_ns and any(message.entries for message in messages):
-            self._awaits_append = now_ns - self._owing_since_ns <= _WORD_WAITS_NS
+        count = max([len(message.entries) for message in messages])
+        if count:
+            is_in_time = 0 < now_ns - self._owing_since_ns <= _WORD_WAITS_NS
+            self._lone_appends = self._lone_appends + 1 if is_in_time and count == 1 else 0
             self._owing_since_ns = 0
         self.send(messages)
 
     def tell_commits(self, now_ns: int) -> int | None:
         """Tell the others how far is committed, or return when to: an append may do it before.
 
-        Without entries it costs them a turn, and where clients write one after another, one for
-        every write. The delay is seen by readers at followers; so it is made only as long as
-        appends do come in time, and not while followers pass on what their clients ask.
+        Without entries it costs them a turn, and where one client writes after the other's answer,
+        one for every write. The delay is seen by readers at followers; so it is made only as long
+        as such appends come in time, and not while followers pass on what their clients ask.
+        Larger appends come so close that followers would only apply later.
         """
         raft = self._parts.raft
         if not raft.owes_word:
@@ -100,7 +104,8 @@ class Exchange:
         if not self._owing_since_ns:
             self._owing_since_ns = now_ns
         due_ns = self._owing_since_ns + _WORD_WAITS_NS
-        if self._awaits_append and self._passed_on_ns + _PASSED_ON_NS <= now_ns < due_ns:
+        awaits_append = self._lone_appends >= _LONE_APPENDS_MIN
+        if awaits_append and self._passed_on_ns + _PASSED_ON_NS <= now_ns < due_ns:
             return due_ns
         self.send(raft.tell_commits())
         return None
