@@ -7,26 +7,28 @@
 
 Parents come before children and leaves in the order of their keys: whoever receives the file can
 read it while it arrives (see EtcdDbReader). Page ids are sums of sizes, so they are known before
-anything is written. What is held is one key and three numbers for each page of branches.
+anything is written. What is held is one key for each page of branches and four bytes for each leaf,
+so that the second pass need not find out again where leaves end.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import Final, NamedTuple
 
 from kvstore.errors import CorruptionError
 from kvstore.storage.etcd_db_layout import (
     INLINE_SIZE_MAX,
     AnyRow,
-    Child,
-    Leaf,
+    LeafSize,
     RowRefusedError,
+    RowView,
     branch_image,
     branch_size,
     families,
-    leaf_head,
+    leaf_head_of,
     leaf_image,
-    leaves,
+    leaf_sizes,
     pages_of,
     whole_pages,
 )
@@ -45,7 +47,7 @@ FAMILY_BYTES: Final = 1 << 20  # a page of branches ends here: a piece is its le
 _ROOT_PAGE: Final = 2
 _ZEROS: Final = bytes(PAGE_SIZE)
 
-Scan = Callable[[], Iterable[AnyRow]]  # the rows of a bucket, keys ascending; the same each time
+Scan = Callable[[], Iterable[RowView]]  # the rows of a bucket, keys ascending; the same each time
 
 
 def plan_db(buckets: Sequence[tuple[bytes, Scan]]) -> "DbPlan":
@@ -94,6 +96,7 @@ class _Family(NamedTuple):
 
     first_key: bytes
     pages: int
+    rows: "array[int]"  # how many each leaf has
 
 
 class _Bucket:
@@ -115,15 +118,18 @@ class _Bucket:
         """Yield its pages, of which the root is the first."""
         yield from self._upper(start)
         page_id = start + self._upper_pages
-        planned = iter(self._below)
-        for family in _families(self.name, self._scan()):
-            place = next(planned, None)
-            if place is None or place != _size(family):
+        rows = iter(self._scan())
+        for family in self._below:
+            leaves = [list(islice(rows, count)) for count in family.rows]
+            if not all(leaves) or bytes(leaves[0][0][0]) != family.first_key:
                 raise CorruptionError(f"bucket {self.name!r} changed while it was written")
-            yield b"".join(_family_pages(page_id, family))
-            page_id += place.pages
-        if next(planned, None) is not None:
-            raise CorruptionError(f"bucket {self.name!r} shrank while it was written")
+            piece = b"".join(_family_pages(page_id, leaves))
+            if len(piece) != family.pages * PAGE_SIZE:
+                raise CorruptionError(f"bucket {self.name!r} changed while it was written")
+            yield piece
+            page_id += family.pages
+        if next(rows, None) is not None:
+            raise CorruptionError(f"bucket {self.name!r} grew while it was written")
 
     def _upper(self, start: int) -> Iterator[bytes]:
         """Yield the levels of branches above the lowest, the root first."""
@@ -159,40 +165,38 @@ def _upper_levels(keys: list[bytes]) -> list[list[list[bytes]]]:
 
 def _plan_bucket(name: bytes, scan: Scan) -> _Bucket:
     below: list[_Family] = []
-    for family in _families(name, scan()):
-        if not below and len(family) == 1 and family[0].used <= INLINE_SIZE_MAX:
-            return _Bucket(name, scan, inline=leaf_image(0, family[0].rows, 0))
-        below.append(_size(family))
+    try:
+        for family in families(
+            leaf_sizes(scan()), lambda leaf: leaf.first_key, lambda leaf: leaf.used, FAMILY_BYTES
+        ):
+            if not below and len(family) == 1 and family[0].used <= INLINE_SIZE_MAX:
+                return _Bucket(name, scan, inline=leaf_image(0, list(scan()), 0))
+            below.append(_plan_family(family))
+    except RowRefusedError as error:
+        raise CorruptionError(f"bucket {name!r} cannot be written: {error}") from None
     return _Bucket(name, scan, below=below)
 
 
-def _families(name: bytes, rows: Iterable[AnyRow]) -> Iterator[list[Leaf]]:
-    try:
-        yield from families(
-            leaves(rows), lambda leaf: leaf.first_key, lambda leaf: leaf.used, FAMILY_BYTES
-        )
-    except RowRefusedError as error:
-        raise CorruptionError(f"bucket {name!r} cannot be written: {error}") from None
-
-
-def _size(family: list[Leaf]) -> _Family:
-    pages = sum(leaf.pages for leaf in family)
-    return _Family(family[0].first_key, pages + _branch_pages(family))
-
-
-def _branch_pages(family: list[Leaf]) -> int:
-    return pages_of(branch_size(leaf.first_key for leaf in family)) if len(family) > 1 else 0
-
-
-def _family_pages(page_id: int, family: list[Leaf]) -> Iterator[bytes | memoryview]:
-    """Yield what the pages of a family consist of, the branches first."""
-    ids = list(accumulate((leaf.pages for leaf in family), initial=page_id + _branch_pages(family)))
+def _plan_family(family: list[LeafSize]) -> _Family:
+    pages = sum(pages_of(leaf.used) for leaf in family)
     if len(family) > 1:
-        children: list[Child] = [
-            (leaf.first_key, each) for leaf, each in zip(family, ids, strict=False)
-        ]
-        yield whole_pages(branch_image(page_id, children))
-    for leaf, each in zip(family, ids, strict=False):
-        yield leaf_head(each, leaf.rows, 0, leaf.pages - 1)
-        yield from chain.from_iterable(leaf.rows)
-        yield _ZEROS[: -leaf.used % PAGE_SIZE]
+        pages += pages_of(branch_size(leaf.first_key for leaf in family))
+    return _Family(family[0].first_key, pages, array("I", (leaf.rows for leaf in family)))
+
+
+def _family_pages(page_id: int, leaves: list[list[RowView]]) -> Iterator[bytes | memoryview]:
+    """Yield what the pages of a family consist of, the branches first."""
+    parts = [list(chain.from_iterable(rows)) for rows in leaves]
+    sizes = [list(map(len, each)) for each in parts]
+    used = [HEADER_SIZE + ELEMENT_SIZE // 2 * len(each) + sum(each) for each in sizes]
+    pages = list(map(pages_of, used))
+    if len(leaves) > 1:
+        keys = [bytes(rows[0][0]) for rows in leaves]
+        branch_id, page_id = page_id, page_id + pages_of(branch_size(keys))
+        ids = accumulate(pages, initial=page_id)
+        yield whole_pages(branch_image(branch_id, list(zip(keys, ids, strict=False))))
+    for index, row_parts in enumerate(parts):
+        yield leaf_head_of(page_id, sizes[index], 0, pages[index] - 1)
+        yield from row_parts
+        yield _ZEROS[: -used[index] % PAGE_SIZE]
+        page_id += pages[index]

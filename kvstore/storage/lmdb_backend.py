@@ -584,14 +584,13 @@ class ReadSnapshot:
         except lmdb.Error as error:
             raise CorruptionError(f"{self._path / 'data.mdb'}: {error}") from error
 
-    def views(self, table: Table) -> "Iterator[tuple[bytes, memoryview]]":
-        """Yield all rows with values as they lie in the map, valid while this snapshot is open.
+    def views(self, table: Table) -> "Iterator[tuple[memoryview, memoryview]]":
+        """Yield all rows as they lie in the map, valid while this snapshot is open.
 
         Of a value that is only measured nothing is read. For a snapshot opened with views.
         """
         try:
-            for key, value in self._txn.cursor(self._dbs[table]):
-                yield bytes(key), value
+            yield from self._txn.cursor(self._dbs[table])
         except lmdb.Error as error:
             raise CorruptionError(f"{self._path / 'data.mdb'}: {error}") from error
 

@@ -10,6 +10,7 @@ from kvstore.errors import CorruptionError, DataDirError
 from kvstore.mvcc.backend import Row
 from kvstore.storage.arrival import STEP_S_MAX, PipeArrival, is_due, word
 from kvstore.storage.etcd_db import EtcdDbReader
+from kvstore.storage.etcd_db_layout import leaf_sizes, leaves
 from kvstore.storage.etcd_db_stream import plan_db
 from tests.support.etcd_db_files import (
     BRANCH,
@@ -81,10 +82,36 @@ def test_rows_of_any_sizes_are_read_back(path: Path) -> None:
         }
 
 
+def test_leaves_end_where_those_of_known_rows_end() -> None:
+    dice = random.Random(5)
+    for exponent in (1.5, 3.0, 3.5, 5.2):
+        sizes = [int(10 ** dice.uniform(0, exponent)) for _ in range(dice.randrange(3000))]
+        rows = [put_row(2 + n, b"k", bytes(size)) for n, size in enumerate(sizes)]
+        formed = [(leaf.first_key, len(leaf.rows), leaf.used) for leaf in leaves(rows)]
+        views = [(memoryview(key), memoryview(value)) for key, value in rows]
+        assert list(leaf_sizes(views)) == formed
+
+
 def test_a_bucket_that_changes_between_the_passes_is_told() -> None:
     passes = iter([sample(5000)[b"key"], sample(4000)[b"key"]])
     plan = plan_db([(b"key", lambda: next(passes))])
     with pytest.raises(CorruptionError, match="bucket b'key'"):
+        list(plan.pieces())
+
+
+def test_a_row_that_outgrows_its_place_between_the_passes_is_told() -> None:
+    rows = [put_row(2 + n, b"k", b"v" * 3000) for n in range(100)]
+    passes = iter([rows, [*rows[:-1], put_row(101, b"k", b"v" * 9000)]])
+    plan = plan_db([(b"key", lambda: next(passes))])
+    with pytest.raises(CorruptionError, match="bucket b'key' changed"):
+        list(plan.pieces())
+
+
+def test_a_bucket_that_grows_between_the_passes_is_told() -> None:
+    rows = [put_row(2 + n, b"k", b"v" * 3000) for n in range(100)]
+    passes = iter([rows[:-1], rows])
+    plan = plan_db([(b"key", lambda: next(passes))])
+    with pytest.raises(CorruptionError, match="bucket b'key' grew"):
         list(plan.pieces())
 
 
