@@ -15,7 +15,11 @@ from typing import Final, NamedTuple
 
 from kvstore.errors import ConfigError, DataDirError
 from kvstore.mvcc.backend import Backend, Table
-from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY, STORAGE_VERSION_KEY
+from kvstore.mvcc.meta_rows import (
+    CLUSTER_VERSION_KEY,
+    CONSISTENT_INDEX_KEY,
+    STORAGE_VERSION_KEY,
+)
 from kvstore.node.ports import Voice
 from kvstore.raft.model import (
     EMPTY_HARD_STATE,
@@ -32,7 +36,7 @@ from kvstore.server.founding import Identity, founders, identity
 from kvstore.server.legacy_members import correct_members
 from kvstore.storage.files import Files
 from kvstore.storage.lmdb_backend import LmdbBackend
-from kvstore.storage.takeover import CLUSTER_VERSION_KEY, refuse_newer, take_over
+from kvstore.storage.takeover import refuse_newer, take_over
 from kvstore.storage.wal import (
     SEGMENT_BYTES,
     Replay,

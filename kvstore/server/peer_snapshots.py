@@ -23,8 +23,8 @@ from typing import IO, Final
 from kvstore.errors import KvstoreError
 from kvstore.raft.model import Message, Snapshot
 from kvstore.storage.arrival import PipeArrival, is_due, word
+from kvstore.storage.peer_snapshot_head import snapshot_of
 from kvstore.transport.peers.snapshot_sender import PIECE_BYTES, OpenSnapshot
-from kvstore.wire.raft_codec import decode_snapshot
 from kvstore.wire.varint import WireError
 
 RUN_SECONDS_MAX: Final = 1200
@@ -64,14 +64,14 @@ class DatabaseFiles:
         try:
             with self._child("writing the snapshot", arguments) as child:
                 child.limit_time()
-                snapshot, size_bytes = child.read_head()
+                snapshot = child.read_position()
                 with FileIO(path) as file:
                     path.unlink()  # the room is free again as soon as both ends have closed it
                     _check_position(snapshot, message)
                     named = Message(
                         message.type, message.to, message.from_, message.term, snapshot=snapshot
                     )
-                    yield OpenSnapshot(named, size_bytes, child.read_file(file, size_bytes))
+                    yield OpenSnapshot(named, child.read_file(file))
         finally:
             path.unlink(missing_ok=True)
 
@@ -180,18 +180,18 @@ class _Child:
             self.check()
             raise
 
-    def read_head(self) -> tuple[Snapshot, int]:
-        """Return what a writer says before it writes: the position, the size in bytes to be."""
+    def read_position(self) -> Snapshot:
+        """Return what a writer says first: where its state stands."""
         length = int.from_bytes(self._read(4), "big")
         try:
-            snapshot = decode_snapshot(self._read(length))
+            return snapshot_of(self._read(length))
         except WireError as error:
             text = f"{self._doing}: it names no position: {error}"
             raise SnapshotError(text) from error
-        return snapshot, int.from_bytes(self._read(8), "big")
 
-    def read_file(self, file: FileIO, size_bytes: int) -> Iterator[bytes]:
+    def read_file(self, file: FileIO) -> Iterator[bytes]:
         """Yield the file as it is written; SnapshotError if the writer gives up."""
+        size_bytes = int.from_bytes(self._read(8), "big")
         arrival = PipeArrival(_pipe(self._process.stdout).fileno())
         sent = 0
         while sent < size_bytes:

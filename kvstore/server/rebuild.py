@@ -31,7 +31,7 @@ from kvstore.apply.alarms import Alarms
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError, CorruptionError, DataDirError
 from kvstore.mvcc.backend import Table
-from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY, TERM_KEY
+from kvstore.mvcc.meta_rows import CLUSTER_VERSION_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
 from kvstore.node.ports import Voice
 from kvstore.raft.model import ConfState, HardState, Snapshot, SnapshotMetadata
 from kvstore.server.data_dir import DataDir
@@ -43,7 +43,6 @@ from kvstore.storage.lmdb_files import LmdbFiles, received_path, sync_directory
 from kvstore.storage.received import prepare_received
 from kvstore.storage.row_source import small_rows
 from kvstore.storage.snapshot_file import write_snapshot_file
-from kvstore.storage.takeover import CLUSTER_VERSION_KEY
 from kvstore.storage.v2_store import encode_v2_store
 from kvstore.storage.wal import Replay, Wal, WalSnapshot, read_last_snapshot
 from kvstore.storage.wal_record import INITIAL_SNAPSHOT

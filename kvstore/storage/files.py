@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from typing_extensions import override
+from kvstore.types import override
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600

@@ -36,8 +36,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import lmdb
-import msgpack  # type: ignore[import-untyped]
-from typing_extensions import override
 
 from kvstore.errors import (
     CorruptionError,
@@ -58,7 +56,7 @@ from kvstore.storage.lmdb_files import (
     sync_directory,
 )
 from kvstore.storage.row_limits import key_fits, key_refused
-from kvstore.types import SERVER_VERSION
+from kvstore.types import SERVER_VERSION, override
 
 FORMAT_KEY: Final = b"kvstore"
 FORMAT_VERSION: Final = 1
@@ -594,6 +592,13 @@ class ReadSnapshot:
         except lmdb.Error as error:
             raise CorruptionError(f"{self._path / 'data.mdb'}: {error}") from error
 
+    def row_count(self, table: Table) -> int:
+        """Return how many rows a table has."""
+        try:
+            return int(self._txn.stat(self._dbs[table])["entries"])
+        except lmdb.Error as error:
+            raise CorruptionError(f"{self._path / 'data.mdb'}: {error}") from error
+
     def txn_id(self) -> int:
         """Return the number of the commit that is read."""
         return self._txn.id()
@@ -706,11 +711,16 @@ def _open_tables(env: lmdb.Environment, path: Path) -> "list[lmdb._Database]":
 
 
 def _format_record() -> bytes:
+    # A process that only reads has no use for it.
+    import msgpack  # type: ignore[import-untyped]
+
     record: bytes = msgpack.packb({"format": FORMAT_VERSION, "created_by": SERVER_VERSION})
     return record
 
 
 def _check_format(record: bytes, path: Path) -> None:
+    import msgpack
+
     try:
         fields = msgpack.unpackb(record)
         version, created_by = fields["format"], fields["created_by"]

@@ -27,7 +27,6 @@ It knows nothing of what is inside the files.
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -153,4 +152,6 @@ def sync_directory(path: Path) -> None:
 def remove_tree(path: Path) -> None:
     """Remove a directory with all in it; one that is not there is fine."""
     if path.exists():
+        import shutil  # with three compressors: a child that has nothing to remove needs none
+
         shutil.rmtree(path)

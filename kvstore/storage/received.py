@@ -20,9 +20,13 @@ from typing import Final, Self
 
 from kvstore.errors import CorruptionError
 from kvstore.mvcc.backend import Table
-from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY, STORAGE_VERSION_KEY
+from kvstore.mvcc.meta_rows import (
+    CLUSTER_VERSION_KEY,
+    CONSISTENT_INDEX_KEY,
+    STORAGE_VERSION_KEY,
+)
 from kvstore.storage.arrival import PipeArrival
-from kvstore.storage.etcd_db import EtcdDbReader
+from kvstore.storage.etcd_db_reader import EtcdDbReader
 from kvstore.storage.lmdb_backend import MAP_SIZE_BYTES, LmdbTables
 from kvstore.storage.lmdb_files import (
     RECEIVING_PREFIX,
@@ -32,7 +36,7 @@ from kvstore.storage.lmdb_files import (
     sync_directory,
 )
 from kvstore.storage.row_source import small_rows
-from kvstore.storage.takeover import CLUSTER_VERSION_KEY, check_buckets, copy_rows, refuse_newer
+from kvstore.storage.takeover import check_buckets, copy_rows, refuse_newer
 
 _COMMIT_BYTES: Final = 16 << 20  # of rows between two commits: what the disk gets at once
 

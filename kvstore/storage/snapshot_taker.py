@@ -10,6 +10,7 @@ large, and the turn must not share its interpreter with that. It copies what has
 is on its way; if its parent ends, so does its standard input, and there is no state.
 """
 
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,4 +35,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    gc.disable()  # rows come and go by the million and make no cycles
     sys.exit(main(sys.argv[1:]))

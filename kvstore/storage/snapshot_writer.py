@@ -10,15 +10,15 @@ The file is not synced, it lives for one download; and it must not take the room
 needs, so writing ends with an error while FREE_BYTES_MIN are still free.
 """
 
+import gc
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from kvstore.errors import DataDirError, KvstoreError
+from kvstore.errors import KvstoreError
 from kvstore.mvcc.backend import BUCKETS, Row, Table
 from kvstore.mvcc.meta_rows import (
     CONF_STATE_KEY,
@@ -26,10 +26,10 @@ from kvstore.mvcc.meta_rows import (
     STORAGE_VERSION_KEY,
     TERM_KEY,
 )
+from kvstore.storage.disk_room import check_room
 from kvstore.storage.etcd_db import EtcdDbWriter, digest
 from kvstore.storage.lmdb_backend import ReadSnapshot, open_reader
 
-FREE_BYTES_MIN: Final = 128 << 20  # two segments of the log
 _ROWS_BETWEEN_CHECKS: Final = 256
 
 
@@ -69,16 +69,6 @@ def _rows(state: ReadSnapshot, table: Table, directory: Path) -> Iterator[Row]:
         yield from batch
 
 
-def check_room(directory: Path) -> None:
-    """Raise DataDirError if the disk has no room left that a snapshot may take."""
-    disk = os.statvfs(directory)
-    free_bytes = disk.f_bavail * disk.f_frsize
-    if free_bytes < FREE_BYTES_MIN:
-        raise DataDirError(
-            f"{directory} has {free_bytes} bytes left, a snapshot leaves {FREE_BYTES_MIN} free"
-        )
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     if len(arguments) != 2:
@@ -94,4 +84,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    gc.disable()  # rows come and go by the million and make no cycles
     sys.exit(main(sys.argv[1:]))

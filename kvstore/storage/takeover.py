@@ -29,14 +29,17 @@ from typing import Final, NamedTuple, Protocol
 
 from kvstore.errors import DataDirError
 from kvstore.mvcc.backend import BUCKETS, Backend, Row, Table
-from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY, STORAGE_VERSION_KEY
-from kvstore.storage.etcd_db import EtcdDbReader
+from kvstore.mvcc.meta_rows import (
+    CLUSTER_VERSION_KEY,
+    CONSISTENT_INDEX_KEY,
+    STORAGE_VERSION_KEY,
+)
+from kvstore.storage.etcd_db_reader import EtcdDbReader
 from kvstore.storage.files import Files, OsFiles
 from kvstore.storage.lmdb_files import LmdbFiles
 from kvstore.storage.row_source import RowSource, small_rows
 from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
 
-CLUSTER_VERSION_KEY: Final = b"clusterVersion"
 BATCH_BYTES_MAX: Final = 4 << 20
 BATCH_ROWS_MAX: Final = 8192
 COMMIT_BYTES: Final = 64 << 20

@@ -22,13 +22,12 @@ from typing import Final, NamedTuple
 
 from kvstore.errors import ConfigError, DataDirError
 from kvstore.mvcc.backend import BUCKETS, Row, Table
-from kvstore.mvcc.meta_rows import STORAGE_VERSION_KEY
+from kvstore.mvcc.meta_rows import CLUSTER_VERSION_KEY, STORAGE_VERSION_KEY
 from kvstore.raft.model import ConfState, Entry, EntryType, HardState, Snapshot, SnapshotMetadata
 from kvstore.storage.etcd_db import EtcdDbReader
 from kvstore.storage.lmdb_backend import LmdbBackend
 from kvstore.storage.row_source import RowSource, small_rows
 from kvstore.storage.snapshot_file import list_snapshot_files, write_snapshot_file
-from kvstore.storage.takeover import CLUSTER_VERSION_KEY
 from kvstore.storage.v2_store import encode_v2_store
 from kvstore.storage.wal import Wal, WalSnapshot
 from kvstore.types import CLUSTER_VERSION

@@ -7,15 +7,29 @@ Decoding follows etcd's (Go) decoder: up to ten bytes, unknown fields are steppe
 are not known. Whatever is wrong with the bytes ends in a WireError and nothing else.
 """
 
+from struct import unpack
 from typing import Final
 
 from kvstore.errors import KvstoreError
 
-SMALL: Final = tuple(
-    bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)
+
+def _pairs(high: int) -> tuple[bytes, ...]:
+    """Return every pair of bytes (0 to 127 with bit 7, 0 to 127 with the bits of high).
+
+    In C: made one by one, the pairs cost every process of ours 4 ms of its start.
+    """
+    pairs = bytearray(2 << 14)
+    pairs[0::2] = bytes(range(128, 256)) * 128
+    pairs[1::2] = b"".join(bytes((each | high,)) * 128 for each in range(128))
+    return unpack("2s" * (1 << 14), pairs)
+
+
+SMALL: Final[tuple[bytes, ...]] = (
+    *unpack("1s" * 128, bytes(range(128))),
+    *_pairs(0)[128:],
 )  # every varint of one and two bytes
 SMALL_MAX: Final = 1 << 14
-_FRONT: Final = tuple(bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14))
+_FRONT: Final = _pairs(128)  # the first two bytes of a longer one
 UINT64_MAX: Final = (1 << 64) - 1
 
 VARINT: Final = 0

@@ -9,8 +9,7 @@ import json
 import re
 from typing import Final, NamedTuple
 
-from typing_extensions import override
-
+from kvstore.types import override
 from kvstore.wire.varint import WireError
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")

@@ -76,7 +76,7 @@ class FileSource:
     @contextlib.contextmanager
     def open(self, message: Message) -> Iterator[OpenSnapshot]:
         self.opened += 1
-        yield OpenSnapshot(message, self.path.stat().st_size, self._pieces())
+        yield OpenSnapshot(message, self._pieces())
 
     def _pieces(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:

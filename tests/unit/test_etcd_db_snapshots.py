@@ -13,7 +13,7 @@ from kvstore.errors import Code
 from kvstore.mvcc.backend import Table
 from kvstore.server import snapshots
 from kvstore.server.snapshots import BACKLOG_BYTES_MAX, BLOB_BYTES, End, SnapshotStreams
-from kvstore.storage import snapshot_writer
+from kvstore.storage import disk_room, snapshot_writer
 from kvstore.storage.lmdb_backend import LmdbBackend
 from kvstore.wire.gen.rpc_pb2 import SnapshotResponse
 from tests.support.etcd_db_files import Buckets, read, sample
@@ -236,7 +236,7 @@ def test_leftovers_of_an_earlier_life_are_removed_and_nothing_else(state: Path, 
 def test_a_disk_with_too_little_room_is_left_to_the_log(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(snapshot_writer, "FREE_BYTES_MIN", 1 << 60)
+    monkeypatch.setattr(disk_room, "FREE_BYTES_MIN", 1 << 60)
     assert snapshot_writer.main([str(tmp_path / "closed"), str(tmp_path / "db")]) == 1
     _fill(tmp_path / "other", sample(3)).close()
     assert snapshot_writer.main([str(tmp_path / "other"), str(tmp_path / "db")]) == 1

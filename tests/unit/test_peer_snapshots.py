@@ -1,5 +1,8 @@
 """Database files for other members: they and the message that goes with them say the same."""
 
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,15 +13,21 @@ from kvstore.mvcc.backend import Table
 from kvstore.mvcc.meta_rows import CONF_STATE_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
 from kvstore.raft.model import Message, MessageType, Snapshot, SnapshotMetadata
 from kvstore.server.peer_snapshots import DatabaseFiles
+from kvstore.storage import peer_snapshot_writer
 from kvstore.storage.etcd_db import EtcdDbReader
 from kvstore.storage.lmdb_backend import LmdbBackend
 from kvstore.storage.lmdb_files import received_path
+from kvstore.storage.peer_snapshot_head import snapshot_of
+from kvstore.storage.peer_snapshot_writer import EARLY_ROWS_MAX
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from kvstore.wire.varint import WireError
 from tests.support.file_limits import files_limited_to
 from tests.support.node_harness import Disk, Harness
 
 INDEX = 77
+TIMEOUT_S = 30.0
+LARGE_BYTES = 5000 * 4000  # of values in a large state
 
 
 def _snap(index: int) -> Message:
@@ -50,7 +59,6 @@ def test_the_file_and_its_message_name_the_same_entry(member: Path, tmp_path: Pa
     assert len(metadata.conf_state.voters) == 1
     assert (opened.message.to, opened.message.term) == (7, 3)
     assert len(keys) == 5
-    assert opened.size_bytes == len(data)
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -79,8 +87,44 @@ def test_a_writer_that_fails_on_its_way_ends_the_file_with_an_error(tmp_path: Pa
         first = next(opened.pieces)
         with pytest.raises(KvstoreError, match=r"failed with exit code 1: .*File too large"):
             exhaust(opened.pieces)
-    assert 0 < len(first) < opened.size_bytes
+    assert 0 < len(first) < LARGE_BYTES
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("module", ["peer_snapshot_writer", "snapshot_taker"])
+def test_a_child_that_is_waited_for_loads_no_codec(module: str) -> None:
+    program = (
+        f"import sys; import kvstore.storage.{module};"
+        "heavy = {'google.protobuf', 'dataclasses', 'asyncio', 'kvstore.raft', 'kvstore.server'};"
+        "assert not heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=TIMEOUT_S)
+
+
+def test_the_position_comes_before_a_small_file_is_planned(tmp_path: Path) -> None:
+    """What is told of a large one comes with its size: nothing is silent for long in between."""
+    for rows, early in ((1, True), (EARLY_ROWS_MAX + 1, False)):
+        directory = tmp_path / f"{rows}"
+        backend = LmdbBackend(directory)
+        backend.append(Table.KEY, [(b"%017d" % number, b"v") for number in range(rows)])
+        _note_position(backend)
+        backend.close()
+        reading, writing = socket.socketpair(type=socket.SOCK_SEQPACKET)  # keeps writes apart
+        with reading, writing:
+            reading.settimeout(TIMEOUT_S)
+            peer_snapshot_writer.write(directory, tmp_path / f"{rows}.db", writing.fileno())
+            first = reading.recv(1 << 16)
+        length = int.from_bytes(first[:4])
+        assert snapshot_of(first[4 : 4 + length]).metadata.index == INDEX
+        assert (len(first) == 4 + length) is early
+
+
+@pytest.mark.parametrize(
+    "position", [b"", b"{}", b"[]", b'{"index":1,"term":1,"members":[1],"removed":[]}']
+)
+def test_a_position_that_cannot_be_read_is_refused(position: bytes) -> None:
+    with pytest.raises(WireError, match="cannot be read"):
+        snapshot_of(position)
 
 
 def test_nothing_is_begun_after_the_stop(member: Path, tmp_path: Path) -> None:
@@ -145,14 +189,18 @@ def large_state(tmp_path: Path) -> Path:
     backend = LmdbBackend(directory)
     rows = [(b"%017d" % number, b"v" * 4000) for number in range(5000)]
     backend.append(Table.KEY, rows)
+    _note_position(backend)
+    backend.close()
+    return directory
+
+
+def _note_position(backend: LmdbBackend) -> None:
     for key, value in (
         (CONSISTENT_INDEX_KEY, INDEX.to_bytes(8)),
         (TERM_KEY, (2).to_bytes(8)),
         (CONF_STATE_KEY, b'{"voters":[1]}'),
     ):
         backend.put(Table.META, key, value)
-    backend.close()
-    return directory
 
 
 def exhaust(pieces: Iterator[bytes]) -> None:

@@ -8,8 +8,6 @@ beside    a prober
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from typing_extensions import override
-
 from kvstore.node.ports import Voice
 from kvstore.raft.model import Message, MessageType
 from kvstore.transport.peers.arrivals import Arrivals
@@ -22,6 +20,7 @@ from kvstore.transport.peers.prober import Prober
 from kvstore.transport.peers.status import PeerStatus, UrlPicker
 from kvstore.transport.peers.stream_reader import MESSAGE, MSGAPP, StreamReader
 from kvstore.transport.peers.tls import PeerTls
+from kvstore.types import override
 from kvstore.wire.msgapp_codec import (
     MESSAGE_HEARTBEAT,
     MSGAPP_HEARTBEAT,

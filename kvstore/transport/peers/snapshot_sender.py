@@ -34,7 +34,6 @@ class OpenSnapshot(NamedTuple):
     """A database that stands for one position of the log."""
 
     message: Message  # names that position
-    size_bytes: int
     pieces: Iterator[bytes]  # as they are written; KvstoreError or OSError if that fails
 
 
@@ -146,25 +145,27 @@ class SnapshotSender:
         with self._source.open(message) as snapshot:
             url = picker.pick()
             try:
-                self._post(url, snapshot)
+                return self._post(url, snapshot)
             except PeerRequestError:
                 picker.unreachable(url)
                 raise
-        return snapshot.size_bytes
 
-    def _post(self, url: str, snapshot: OpenSnapshot) -> None:
+    def _post(self, url: str, snapshot: OpenSnapshot) -> int:
+        sent_bytes = 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal sent_bytes
+            yield MessageEncoder().encode(snapshot.message)
+            for piece in snapshot.pieces:
+                if self._is_stopping:
+                    raise PeerRequestError("this member is stopping")
+                yield piece
+                sent_bytes += len(piece)
+
         connection = dial(url, self._tls, self._dial_timeout_s)
         try:
-            connection.post_pieces(
-                "/raft/snapshot", self._headers, self._pieces(snapshot), stall_s=self._stall_s
-            )
+            connection.post_pieces("/raft/snapshot", self._headers, pieces(), stall_s=self._stall_s)
             check_post(url, connection.read_answer(timeout_s=ANSWER_S), self._on_removed)
         finally:
             connection.close()
-
-    def _pieces(self, snapshot: OpenSnapshot) -> Iterator[bytes]:
-        yield MessageEncoder().encode(snapshot.message)
-        for piece in snapshot.pieces:
-            if self._is_stopping:
-                raise PeerRequestError("this member is stopping")
-            yield piece
+        return sent_bytes
