@@ -14,6 +14,7 @@ NAMES is every place there is; a name that is not in it cannot be armed.
 from collections.abc import Callable
 from typing import Final
 
+VARIABLES: Final = ("GOFAIL_FAILPOINTS", "GOFAIL_HTTP")  # what a start arms them by
 NAMES: Final = frozenset(
     {
         "raftBeforeSave",

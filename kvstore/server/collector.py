@@ -8,7 +8,8 @@ alive is taken out of all later ones: each walks only what has come since the on
     young objects ── 10 000 ──► survivors ── 3 times ──► older ── 3 times ──► full, then frozen
 
 The price: a cycle that was alive at a full collection is never collected. What makes cycles here
-(an exception, a task of the side loop) is dead long before, but for the few that happen to be open.
+(an exception, a task of the side loop) is dead long before, but for the few that happen to be open. While the server is loaded and boots, the
+collector does not run at all (`cli` turns it off): nothing of that is dead.
 """
 
 import gc
@@ -20,7 +21,11 @@ _FULL: Final = 2
 
 
 def keep_collections_short() -> None:
-    """Collect once now; from now on no collection walks what was there at the last full one."""
+    """Collect once now; from now on no collection walks what was there at the last full one.
+
+    Turns the collector on. May be called again, when much has been made that stays.
+    """
+    gc.enable()
     gc.set_threshold(_YOUNG_MAX, _TURNS, _TURNS)
     gc.collect()
     gc.freeze()

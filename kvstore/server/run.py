@@ -14,6 +14,7 @@ from pathlib import Path
 from kvstore.config.log_rotation import parse_rotation
 from kvstore.config.model import Config
 from kvstore.errors import DataDirError
+from kvstore.failpoints import VARIABLES as FAILPOINTS_VARIABLES
 from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
 from kvstore.server.allocator import keep_freed_memory
@@ -27,7 +28,6 @@ from kvstore.server.concurrency.services import Services
 from kvstore.server.data_dir import DataDir, prepare
 from kvstore.server.driver import Driver
 from kvstore.server.errands import PasswordErrands
-from kvstore.server.failpoints import from_environment
 from kvstore.server.founding import founding_of
 from kvstore.server.http.service import Extras, HttpService
 from kvstore.server.logs import Log, capture_library_logs, open_log
@@ -58,8 +58,12 @@ def run(config: Config) -> int:
     _announce(config, voice)
     check_port(config)
     with ExitStack() as running:
-        if (stop_failpoints := from_environment(os.environ)) is not None:
-            running.callback(stop_failpoints)
+        if any(name in os.environ for name in FAILPOINTS_VARIABLES):
+            # With an HTTP server of its own, of which no other start has a use.
+            from kvstore.server.failpoints import from_environment
+
+            if (stop_failpoints := from_environment(os.environ)) is not None:
+                running.callback(stop_failpoints)
         _live(config, voice)
     voice.info("closed the server", name=config.name, data_dir=config.data_dir)
     voice.close()
@@ -92,6 +96,7 @@ def _live(config: Config, voice: Log) -> None:
         defragment_at_start(booted.backend, threshold_megabytes, voice)
         parts = build(config, booted, places, clock, voice, files)
         parts.limits.is_rebuilt = is_rebuilt
+        keep_collections_short()
         with ExitStack() as beside:
             node = _run(config, booted, parts, places, clock, voice, beside)
         node.close(clock.monotonic_ns())

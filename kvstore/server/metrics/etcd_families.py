@@ -5,7 +5,7 @@ means something only in etcd's own machinery (its Go runtime, the v2 store, bbol
 not here; docs/metrics.md says so, name by name.
 """
 
-import platform
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,6 +19,7 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
 
 F = Family[Rooms]
+_PYTHON_VERSION: Final = sys.version.split()[0]
 _COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 
@@ -188,7 +189,7 @@ SERVER: Final[tuple[F, ...]] = (
     F("etcd_debugging_server_lease_expired_total", _COUNTER, "The total number of expired leases.", lambda r: r.parts.figures.expired_leases),
     F("etcd_server_apply_duration_seconds", _HISTOGRAM, "The latency distributions of v2 apply called by backend.", _applied),
     F("etcd_server_feature_enabled", _GAUGE, "Whether or not a feature is enabled. 1 is enabled, 0 is not.", _features),
-    F("etcd_server_go_version", _GAUGE, "Which Go version server is running with. 1 for 'server_go_version' label with current version.", lambda _: {labels(server_go_version=f"python{platform.python_version()}"): 1}),
+    F("etcd_server_go_version", _GAUGE, "Which Go version server is running with. 1 for 'server_go_version' label with current version.", lambda _: {labels(server_go_version=f"python{_PYTHON_VERSION}"): 1}),
     F("etcd_server_has_leader", _GAUGE, "Whether or not a leader exists. 1 is existence, 0 is not.", lambda r: int(r.parts.raft.lead != 0)),
     F("etcd_server_health_failures", _COUNTER, "The total number of failed health checks", lambda r: 0 if r.health is None else r.health.failures),
     F("etcd_server_health_success", _COUNTER, "The total number of successful health checks", lambda r: 0 if r.health is None else r.health.successes),

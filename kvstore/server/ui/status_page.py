@@ -10,8 +10,8 @@ import hashlib
 import json
 import re
 from dataclasses import asdict
-from importlib.resources import files
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 from kvstore.server.http.exchange import Headers, Request, Responder, method_not_allowed
@@ -32,7 +32,7 @@ _PATIENCE_S: Final = 2.0
 _QUICK_SAMPLES: Final = 5  # so that the first rates need not be waited for
 _QUICK_INTERVAL_S: Final = 1.0
 _SLOW_SHOWN: Final = 50
-_PAGE: Final = files("kvstore.server.ui").joinpath("page.html").read_bytes()
+_PAGE: Final = Path(__file__).with_name("page.html").read_bytes()
 
 
 def _policy() -> str:
