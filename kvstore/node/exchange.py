@@ -63,6 +63,8 @@ class Exchange:
             raft.step(message)
         for member in inbox.unreachable:
             raft.report_unreachable(member)
+        if inbox.reached:
+            raft.report_reached()
         for member, arrived in inbox.snapshots_sent:
             index = self._on_their_way.pop(member, None)
             if index is not None and arrived:

@@ -71,6 +71,7 @@ class Inbox:
     metadata: dict[int, Metadata] = field(default_factory=dict)  # only calls that carry any
     messages: list[Message] = field(default_factory=list)  # raft messages of other members
     unreachable: list[int] = field(default_factory=list)  # members to whom something was lost
+    reached: list[int] = field(default_factory=list)  # members that a stream now leads to
     snapshots_sent: list[tuple[int, bool]] = field(default_factory=list)  # (member id, arrived)
     errands: list[ErrandResult] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)  # HTTP that is no gRPC, for the shell

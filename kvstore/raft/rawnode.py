@@ -161,6 +161,11 @@ class RawNode:
         if self._state.role is Role.LEADER:
             leader.unreachable(self._state, member)
 
+    def report_reached(self) -> None:
+        """Tell that a member can be sent to again: a leader lets it hear at once that it leads."""
+        if self._state.role is Role.LEADER:
+            self._state.heartbeat_due = True
+
     def report_snapshot(self, member: int, *, ok: bool) -> None:
         """Tell how sending a snapshot to member ended; every SNAP message needs this."""
         if self._state.role is Role.LEADER:

@@ -127,6 +127,7 @@ def test_links_come_back_and_members_go(pair: tuple[LinkEnd, LinkEnd], tmp_path:
         again.network.set_members({A: a.urls})
         wait_for(lambda: (a.network.active_since_ns(B) or 0) > since, "the return")
         connect(a, again)
+        a.await_inbox(lambda inbox: inbox.reached.count(B) >= 2, "word of the second stream")
         a.network.send([app(1)])
         assert again.await_messages(1) == [app(1)]
         a.network.set_members({})

@@ -272,6 +272,8 @@ class PeerMember(LinkEnd):
             raft.step(message)
         for member in inbox.unreachable:
             raft.report_unreachable(member)
+        if inbox.reached:
+            raft.report_reached()
         for member, arrived in inbox.snapshots_sent:
             raft.report_snapshot(member, ok=arrived)
         while not self.work.empty():

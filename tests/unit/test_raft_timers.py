@@ -25,6 +25,18 @@ def test_a_leader_sends_heartbeats(group: Group) -> None:
         ]
 
 
+def test_a_member_that_is_reached_hears_its_leader_at_once(group: Group) -> None:
+    """A leader may send a heartbeat whenever it likes (Raft 5.2); followers have none to send."""
+    for number in (1, 2):
+        group[number].raft.report_reached()
+        group[number].round()
+    assert {(each.to, each.type) for each in group[1].take_sent()} == {
+        (2, MessageType.HEARTBEAT),
+        (3, MessageType.HEARTBEAT),
+    }
+    assert group[2].take_sent() == []
+
+
 def test_a_heard_leader_keeps_followers_quiet(group: Group) -> None:
     """Heartbeats in time keep everyone a follower (Raft 5.2)."""
     for _ in range(100):

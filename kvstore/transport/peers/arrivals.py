@@ -37,6 +37,7 @@ class Arrivals:
         self._posts = 0  # so far
         self._taken = 0  # of them
         self._lost: set[int] = set()
+        self._reached: set[int] = set()
         self._sent: deque[tuple[int, bool]] = deque()
         self._errands: deque[ErrandResult] = deque()
         self._is_closed = False
@@ -66,6 +67,11 @@ class Arrivals:
     def lose(self, member_id: int) -> None:
         """Say that a message to a member was lost."""
         self._lost.add(member_id)
+
+    def reach(self, member_id: int) -> None:
+        """Say that a member has taken a stream of ours: it waits to hear from its leader."""
+        self._reached.add(member_id)
+        self.wake()
 
     def snapshot_done(self, member_id: int, arrived: bool) -> None:  # noqa: FBT001
         """Say how the sending of a snapshot ended."""
@@ -107,6 +113,9 @@ class Arrivals:
         if self._lost:
             lost, self._lost = self._lost, set()
             inbox.unreachable += lost
+        if self._reached:
+            reached, self._reached = self._reached, set()
+            inbox.reached += reached
         while self._sent:
             inbox.snapshots_sent.append(self._sent.popleft())
         while self._errands:

@@ -45,10 +45,12 @@ class Outlet:
         counters: PeerCounters,
         on_lost: Callable[[str, str, str], None],
         stall_s_max: float,
+        on_attached: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin without a connection.
 
-        on_lost(kind, action, reason) is called, in any thread, when a connection was lost.
+        on_lost(kind, action, reason) is called, in any thread, when a connection was lost, and
+        on_attached() when there is a new one.
         """
         self._kind = kind
         self._heartbeat = chunk(heartbeat)
@@ -57,6 +59,7 @@ class Outlet:
         self._counters = counters
         self._on_lost = on_lost
         self._stall_s_max = stall_s_max
+        self._on_attached = on_attached
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._encoder: Encoder = make_encoder()
@@ -83,6 +86,7 @@ class Outlet:
             self._moved_s = time.monotonic()
         self._loop.call(lambda: self._watch(connection))
         self._discard(old)
+        self._on_attached()
 
     def write(self, messages: Sequence[Message]) -> bool:
         """Send messages, or queue them; False: one or more of them were lost."""

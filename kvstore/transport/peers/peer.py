@@ -111,6 +111,7 @@ class Peer(Remote):
             counters,
             self._lost,
             around.write_timeout_s,
+            lambda: around.arrivals.reach(member_id),  # what a leader says goes here
         )
         local = around.identity.member_id
         self._readers = [
