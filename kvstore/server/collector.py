@@ -8,8 +8,9 @@ alive is taken out of all later ones: each walks only what has come since the on
     young objects ── 10 000 ──► survivors ── 3 times ──► older ── 3 times ──► full, then frozen
 
 The price: a cycle that was alive at a full collection is never collected. What makes cycles here
-(an exception, a task of the side loop) is dead long before, but for the few that happen to be open. While the server is loaded and boots, the
-collector does not run at all (`cli` turns it off): nothing of that is dead.
+(an exception, a task of the side loop) is dead long before, but for the few that happen to be open.
+While the server is loaded and boots the collector does not run at all (`cli` turns it off): what
+that makes stays.
 """
 
 import gc
