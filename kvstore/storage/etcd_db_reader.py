@@ -12,8 +12,9 @@ this format; what was flipped inside one cannot be seen here.
 
 The file is locked shared, as bbolt does, so a running etcd (which holds it exclusively) is noticed
 at once. Pages are read with pread rather than mapped: a file that shrinks underneath then is an
-error that can be told, not a signal that kills. Memory is two bytes a page of the file, plus one
-page. The freelist is of no use to a reader and is not read.
+error that can be told, not a signal that kills. Where one page is read after the other, AHEAD_BYTES
+are read at once. Memory is two bytes a page of the file, plus one page and what was read ahead. The
+freelist is of no use to a reader and is not read.
 """
 
 import fcntl
@@ -48,6 +49,7 @@ from kvstore.storage.etcd_db_page import (
     decode_meta,
 )
 
+AHEAD_BYTES: Final = 128 << 10
 BUCKETS_MAX: Final = 250  # etcd has ten; each has a one-byte mark in the map of pages
 
 _Bounds = tuple[bytes, bytes | None]  # low <= key < high
@@ -85,6 +87,9 @@ class EtcdDbReader:
         self._path = path
         self._arrival = arrival
         self._arrived_bytes = 0
+        self._ahead = b""  # what was read last, from _ahead_at on
+        self._ahead_at = 0
+        self._read_end = 0
         self._file = FileIO(path, "rb")
         try:
             self._lock(fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
@@ -360,10 +365,24 @@ class EtcdDbReader:
         return self._leaf_rows(image, count, _ANY, 0, where)
 
     def _read(self, page_id: int, at: int, size: int) -> bytes:
-        if self._arrival is not None and at + size > self._arrived_bytes:
-            self._arrived_bytes = self._arrival.wait(at + size)
+        begin = at - self._ahead_at
+        if 0 <= begin <= len(self._ahead) - size:
+            data = self._ahead[begin : begin + size]
+        else:
+            if self._arrival is not None and at + size > self._arrived_bytes:
+                self._arrived_bytes = self._arrival.wait(at + size)
+            data = self._read_ahead(page_id, at, size)
+        self._read_end = at + size
+        return data
+
+    def _read_ahead(self, page_id: int, at: int, size: int) -> bytes:
+        """Read from the file; more than is asked for, if this goes on where the last read ended."""
+        want = size
+        if 0 <= at - self._read_end < PAGE_SIZE_MIN:
+            has = AHEAD_BYTES if self._arrival is None else self._arrived_bytes - at
+            want = max(size, min(AHEAD_BYTES, has))
         try:
-            data = os.pread(self._file.fileno(), size, at)
+            data = os.pread(self._file.fileno(), want, at)
             while 0 < len(data) < size:  # the kernel gives at most 2 GiB at once
                 more = os.pread(self._file.fileno(), size - len(data), at + len(data))
                 if not more:
@@ -371,9 +390,12 @@ class EtcdDbReader:
                 data += more
         except OSError as error:
             raise self._corrupt(page_id, at, f"cannot be read: {error}") from error
-        if len(data) != size:
+        if len(data) < size:
             raise self._corrupt(page_id, at, f"file ends after {len(data)} of {size} bytes")
-        return data
+        if len(data) == size:
+            return data
+        self._ahead, self._ahead_at = data, at
+        return data[:size]
 
     def _corrupt(self, page_id: int, at: int, text: str) -> CorruptionError:
         return CorruptionError(f"{self._path}: page {page_id} at offset {at}: {text}")

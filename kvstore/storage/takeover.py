@@ -24,6 +24,7 @@ it is; only its latest snapshot's index matters here, since it may require the r
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -42,6 +43,7 @@ from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
 
 BATCH_BYTES_MAX: Final = 4 << 20
 BATCH_ROWS_MAX: Final = 8192
+_COUNTED_ROWS: Final = 16  # at once: what a batch may have too many
 COMMIT_BYTES: Final = 64 << 20
 
 Progress = Callable[[int, int], None]
@@ -304,10 +306,10 @@ def _batches(rows: Iterator[Row]) -> Iterator[tuple[list[Row], int]]:
     """Yield (rows, bytes in them): slices that fit in memory however large the rows are."""
     batch: list[Row] = []
     size = 0
-    for row in rows:
-        batch.append(row)
-        size += len(row[0]) + len(row[1])
-        if size >= BATCH_BYTES_MAX or len(batch) == BATCH_ROWS_MAX:
+    while few := list(islice(rows, _COUNTED_ROWS)):
+        batch += few
+        size += sum(map(len, chain.from_iterable(few)))
+        if size >= BATCH_BYTES_MAX or len(batch) >= BATCH_ROWS_MAX:
             yield batch, size
             batch = []
             size = 0

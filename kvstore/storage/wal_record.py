@@ -23,7 +23,16 @@ from google_crc32c import extend
 
 from kvstore.raft.model import ConfState, Entry
 from kvstore.wire.raft_codec import decode_conf_state, encode_conf_state, encode_entry
-from kvstore.wire.varint import BYTES, SMALL, SMALL_MAX, VARINT, WireError, read_field, varint
+from kvstore.wire.varint import (
+    BYTES,
+    FRONT,
+    SMALL,
+    SMALL_MAX,
+    VARINT,
+    WireError,
+    read_field,
+    varint,
+)
 
 METADATA: Final = 1
 ENTRY: Final = 2
@@ -38,7 +47,7 @@ TOP_BYTE: Final = (0, 0x87, 0x86, 0x85, 0x84, 0x83, 0x82, 0x81)  # of the word, 
 _PADDING: Final = tuple(bytes(-n % 8) for n in range(8))
 _WORDS: Final = tuple((n | TOP_BYTE[n & 7] << 56).to_bytes(8, "little") for n in range(1 << 12))
 _WORDS_MAX: Final = len(_WORDS)
-_CRC_MIDDLE: Final = tuple(bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14))
+_CRC_MIDDLE: Final = FRONT
 _CRC_LAST: Final = tuple(bytes((n, 0x1A)) for n in range(1 << 4))  # with the tag of the body
 _CRC_FIVE_BYTES: Final = 1 << 28  # a checksum from here on is a varint of five bytes
 _HEAD_BYTES: Final = 10  # of a record with a five-byte crc and a body below 128 bytes

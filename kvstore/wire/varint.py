@@ -29,7 +29,7 @@ SMALL: Final[tuple[bytes, ...]] = (
     *_pairs(0)[128:],
 )  # every varint of one and two bytes
 SMALL_MAX: Final = 1 << 14
-_FRONT: Final = _pairs(128)  # the first two bytes of a longer one
+FRONT: Final = _pairs(128)  # the first two bytes of a longer one
 UINT64_MAX: Final = (1 << 64) - 1
 
 VARINT: Final = 0
@@ -46,10 +46,10 @@ def varint(number: int) -> bytes:
     """Return the varint of number, 0 <= number < 2**64 (not checked: see int64 for negatives)."""
     if number < SMALL_MAX:
         return SMALL[number]
-    out = _FRONT[number & SMALL_MAX - 1]
+    out = FRONT[number & SMALL_MAX - 1]
     number >>= 14
     while number >= SMALL_MAX:
-        out += _FRONT[number & SMALL_MAX - 1]
+        out += FRONT[number & SMALL_MAX - 1]
         number >>= 14
     return out + SMALL[number]
 
