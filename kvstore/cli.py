@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         open_log(("default",), "info", "json").warning("failed to verify flags", error=str(error))
         return 1
-    gc.disable()  # what loading makes stays: looking for dead cycles among it is a tenth of a start
+    gc.disable()  # what loading makes stays: to look for dead cycles among it delays every start
     from kvstore.server.run import run
 
     gc.freeze()
