@@ -80,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log = open_log(("default",), "info", "json")
         log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
         return 1
+    finally:
+        gc.enable()
 
 
 def version_text() -> str:
