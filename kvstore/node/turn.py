@@ -307,6 +307,7 @@ class Node:
             lags
             or reads_left
             or self._more_ready
+            or (parts.raft.lead == 0 and parts.raft.is_only_voter)  # it has just learned that
             or parts.pending.datas
             or self._committed.is_owing
         ):

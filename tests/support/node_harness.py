@@ -202,7 +202,9 @@ class Harness:
             self.parts = build(config, self._booted, places, self.clock, voice, disk)
             self.node = Node(self.parts)
             turns = 0
+            self.slept_ns = 0  # what a driver would have waited between these turns
             while not self.node.is_ready:
+                self.slept_ns += max(self.node.wake_ns - self.clock.now_ns, 0)
                 self.turn()
                 turns += 1
                 assert turns < TURNS_MAX, "the member does not become ready"

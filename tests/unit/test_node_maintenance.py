@@ -212,6 +212,13 @@ def test_health(harness: Harness) -> None:
         harness.call(rpc.HEALTH_CHECK, health_pb2.HealthCheckRequest(service="nobody"))
 
 
+def test_a_lone_member_waits_for_nothing_at_its_start(tmp_path: Path) -> None:
+    for _ in ("founded", "started again"):
+        member = Harness(tmp_path, Disk(in_memory=False))
+        assert member.slept_ns == 0
+        member.close()
+
+
 def test_an_idle_node_sleeps_until_the_next_tick(harness: Harness) -> None:
     fill(harness)
     heartbeat_ns = harness.parts.limits.heartbeat_ns
