@@ -193,8 +193,8 @@ def _move_on(state: State, message: Message, progress: Progress) -> None:
     if not _commit(state) and _tells_commits(state) and progress.can_bump_commit(log.committed):
         want_append(state, from_, even_empty=True)
     want_append(state, from_, even_empty=False)
-    if from_ == state.transferee and progress.match == log.last_index:
-        send(state, Message(MessageType.TIMEOUT_NOW, from_))
+    if from_ == state.transferee:
+        let_campaign(state)
 
 
 def _commit(state: State) -> bool:
@@ -255,9 +255,22 @@ def transfer(state: State, to: int) -> None:
     state.election_elapsed = 0
     state.transferee = to
     if progress.match == state.log.last_index:
-        send(state, Message(MessageType.TIMEOUT_NOW, to))
+        let_campaign(state)
     else:
         want_append(state, to, even_empty=True)
+
+
+def let_campaign(state: State) -> None:
+    """Let the transferee campaign once it has all there is and no change of members is under way.
+
+    One that does not know of a committed change might need the vote of a member that has gone:
+    of this one, if it removed itself.
+    """
+    log, progress = state.log, state.progress.get(state.transferee)
+    if progress is None or progress.match < log.last_index:
+        return
+    if state.pending_conf_index <= log.applied:
+        send(state, Message(MessageType.TIMEOUT_NOW, state.transferee))
 
 
 def unreachable(state: State, member: int) -> None:

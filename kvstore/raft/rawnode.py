@@ -320,6 +320,8 @@ class RawNode:
             state.conf_index = log.applied
         if state.role is Role.LEADER:
             leader.leave_joint(state)
+            if entries and state.transferee != NO_NODE:
+                leader.let_campaign(state)
 
     def _current_hard_state(self) -> HardState:
         state = self._state

@@ -157,7 +157,8 @@ def channel(driver: Driver) -> Iterator[grpc.Channel]:
 def connect(target: str, *options: tuple[str, int]) -> Iterator[grpc.Channel]:
     unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     local = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
-    with grpc.insecure_channel(target, [*unlimited, *local, *options]) as channel:
+    fixed = [("grpc.http2.bdp_probe", 0)]  # a fast machine would be granted windows of megabytes
+    with grpc.insecure_channel(target, [*unlimited, *local, *fixed, *options]) as channel:
         yield channel
 
 

@@ -387,7 +387,7 @@ class World:
             for member in self.members:
                 if member.node is not None:
                     limits = member.parts.limits  # a queue of one-row slices takes hours
-                    limits.hash_rows = limits.compaction_rows = 1000
+                    limits.hash_rows = limits.compaction_rows = limits.catch_up_rows = 1000
                 if member.is_serving:
                     self._ask_calmly(member)
             self.run_for(50 * MS_NS)
