@@ -87,7 +87,7 @@ class Exchange:
         """Send what may leave before the sync of a round."""
         count = max([len(message.entries) for message in messages])
         if count:
-            is_in_time = 0 < now_ns - self._owing_since_ns <= _WORD_WAITS_NS
+            is_in_time = now_ns - self._owing_since_ns <= _WORD_WAITS_NS
             self._lone_appends = self._lone_appends + 1 if is_in_time and count == 1 else 0
             self._owing_since_ns = 0
         self.send(messages)

@@ -83,6 +83,12 @@ class ClusterMember:
         return self._parts
 
     @property
+    def links(self) -> Links:
+        """The links of the running node."""
+        assert self._links is not None, f"{self.name} does not run"
+        return self._links
+
+    @property
     def is_leader(self) -> bool:
         """Whether it runs and leads."""
         return self.node is not None and self.parts.raft.is_leader

@@ -168,6 +168,7 @@ class Links:
         self.unreachable: list[int] = []
         self.snapshots_sent: list[tuple[int, bool]] = []
         self.rows: MemoryBackend | None = None  # the member's own state
+        self.rest_ns = 0  # as it was last told
         network.links[member_id] = self
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -192,6 +193,7 @@ class Links:
 
     def rest(self, rest_ns: int) -> None:
         """See PeerLinks; messages come when they come."""
+        self.rest_ns = rest_ns
 
     def active_since_ns(self, member_id: int) -> int | None:
         """See PeerLinks."""

@@ -7,6 +7,7 @@ import pytest
 from kvstore.raft.config import Config
 from kvstore.raft.model import (
     ConfChange,
+    ConfChangeType,
     ConfState,
     Entry,
     EntryType,
@@ -20,7 +21,7 @@ from kvstore.raft.model import (
 )
 from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState, ProposeOutcome
-from tests.support.raft_node import Driven, Group, new_cluster
+from tests.support.raft_node import Driven, Group, lone_leader, new_cluster
 
 
 def entries(first: int, *terms: int) -> list[Entry]:
@@ -335,3 +336,111 @@ def test_an_added_member_is_not_counted_before_it_is_applied() -> None:
     group.cut = {2}
     group.propose(1, b"a")
     assert newcomer.data() == [b"a"]
+
+
+# A leader's own disk, and word of commits.
+
+
+def test_what_was_committed_before_waits_for_no_save_of_a_leader() -> None:
+    """A leader may write to its own disk in parallel with its followers (Raft thesis, 10.2.1)."""
+    group = Group(1, 2, 3)
+    group[1].raft.campaign()
+    group.settle()
+    leader = group[1].raft
+    leader.propose([b"a"])
+    group[1].round()
+    for message in group[1].take_sent():
+        group[message.to].raft.step(message)
+        group[message.to].settle()
+        for answer in group[message.to].take_sent():
+            leader.step(answer)
+    leader.propose([b"b"])
+    assert leader.can_put_off
+    ready = leader.ready(may_save=False)
+    assert ready is not None
+    assert [entry.data for entry in ready.committed] == [b"a"]
+    assert (ready.entries, ready.hard_state, ready.must_sync) == ([], None, False)
+    sent = [entry.data for message in ready.messages_early for entry in message.entries]
+    assert sent == [b"b", b"b"]
+    group[1].work(ready)
+    leader.advance(ready)
+    assert leader.ready(may_save=False) is None  # nothing but the save is left
+    rest = group[1].round()
+    assert rest is not None
+    assert [entry.data for entry in rest.entries] == [b"b"]
+    assert rest.hard_state is not None
+    assert rest.hard_state.commit == leader.applied
+    assert not leader.can_put_off
+
+
+def test_only_a_leader_of_others_puts_its_save_off() -> None:
+    group = Group(1, 2, 3)
+    group[1].raft.campaign()
+    group.settle()
+    group[1].raft.propose([b"a"])
+    group[1].round()
+    (append,) = [each for each in group[1].take_sent() if each.to == 2]
+    follower = group[2].raft
+    follower.step(append)
+    assert not follower.can_put_off
+    taken = follower.ready(may_save=False)
+    assert taken is not None
+    assert [entry.data for entry in taken.entries] == [b"a"]
+    alone = lone_leader().raft
+    alone.propose([b"a"])
+    assert not alone.can_put_off
+    ready = alone.ready(may_save=False)
+    assert ready is not None
+    assert ready.entries == ready.committed != []
+
+
+def test_commits_are_told_when_the_caller_says_so() -> None:
+    group = Group(1, 2, 3, tells_commits=False)
+    group[1].raft.campaign()
+    group.settle()
+    leader = group[1].raft
+    leader.tell_commits()
+    assert not leader.owes_word
+    leader.propose([b"a"])
+    group.settle()
+    assert leader.applied == leader.last_index
+    assert group[2].raft.committed < leader.committed
+    assert leader.owes_word
+    word = leader.tell_commits()
+    assert [(each.to, each.entries, each.commit) for each in word] == [
+        (2, [], leader.committed),
+        (3, [], leader.committed),
+    ]
+    assert not leader.owes_word
+    assert leader.tell_commits() == []
+
+
+def test_a_change_of_members_is_told_at_once() -> None:
+    """Whoever it removes would hear of it from nobody later."""
+    group = Group(1, 2, 3, tells_commits=False)
+    group[1].raft.campaign()
+    group.settle()
+    group[1].raft.tell_commits()
+    change = ConfChange(0, ConfChangeType.REMOVE_NODE, 3, b"")
+    assert group[1].raft.propose_conf_change(change).outcome is ProposeOutcome.ACCEPTED
+    group.settle()
+    assert group[3].raft.applied == group[1].raft.applied == group[1].raft.last_index
+
+
+def test_stragglers_are_those_whose_word_changes_nothing() -> None:
+    group = Group(1, 2, 3)
+    group[1].raft.campaign()
+    group.settle()
+    leader = group[1].raft
+    assert not leader.awaits_stragglers
+    group.cut = {3}
+    leader.propose([b"a"])
+    group[1].round()
+    assert not leader.awaits_stragglers  # the next acknowledgement commits
+    for message in group[1].take_sent():
+        if message.to == 2:
+            group[2].raft.step(message)
+    group.settle()
+    assert leader.awaits_stragglers
+    leader.transfer_leader(2)
+    assert not leader.awaits_stragglers
