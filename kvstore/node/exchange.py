@@ -39,7 +39,9 @@ class Exchange:
         self._due: dict[int, Message] = {}  # SNAP messages to send after the next commit, by member
         self._on_their_way: dict[int, int] = {}  # member → index of the snapshot sent to it
         self._kept: list[tuple[int, int]] = []  # (until when, index the log must reach back to)
-        self._owing_since_ns = 0  # when a commit was first not told; 0: all was told by appends
+        # When a commit was first not told; 0: appends told all. Word of it leaves this as it is: it
+        # is to be known how long the next append takes.
+        self._owing_since_ns = 0
         self._lone_appends = 0  # of one entry each, the last ones, each soon after such a commit
         self._rests = False
         self._passed_on_ns = -_PASSED_ON_NS  # when a member passed on what its clients asked

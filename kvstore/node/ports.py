@@ -86,7 +86,7 @@ class PeerLinks(Protocol):
     def rest(self, rest_ns: int) -> None:
         """Take note that for so long nothing the members may say need end a sleep; 0: it must.
 
-        It holds until the next call. What they have said is taken in by every turn all the same.
+        It holds for one sleep. What they have said is taken in by every turn all the same.
         """
         ...
 

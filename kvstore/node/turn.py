@@ -7,9 +7,10 @@
     settle:  tell followers of commits; a slice of the long work; move what was written into the
              database; commit it, snapshot and trim the log, send snapshots, when due
 
-The driver lets leave what answer leaves before it settles: a reply waits for nothing but what it
-rests on. A turn runs to completion. It waits for nothing but the disk, and for that once: while it
-syncs, the transport gathers the next inbox, so load makes larger batches rather than longer queues.
+The driver lets leave what answer leaves before it saves and settles: a reply waits for nothing but
+what it rests on. A turn runs to completion. It waits for nothing but the disk, and for that once:
+while it syncs, the transport gathers the next inbox, so load makes larger batches rather than
+longer queues.
 Time enters as inbox.now_ns; chance is in the generators given to raft and the hub. The same
 inboxes therefore give the same outboxes.
 """
@@ -101,7 +102,7 @@ class Node:
         return out
 
     def answer(self, inbox: Inbox) -> Outbox:
-        """Do the part of a turn that clients wait for; settle() is the rest of it."""
+        """Do the part of a turn that clients wait for; save() and settle() are the rest of it."""
         out = Outbox()
         now_ns = inbox.now_ns
         self._now_ns = now_ns

@@ -131,6 +131,7 @@ class Driver:
                 self._turn(transport.poll(self._wait_s()))
                 self._end_if_removed()
             self._node.hand_over(self._clock.monotonic_ns())
+            self._turn(transport.poll(0))  # which tells the other: writes wait for it
             while self._node.is_handing_over:
                 self._turn(transport.poll(self._wait_s()))
             if self._has_place:  # without one nothing could be answered

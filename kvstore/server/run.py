@@ -7,6 +7,7 @@ member's own name is in it. On SIGTERM leadership is handed over, no new work is
 admitted is answered, the database is committed and the log closed.
 """
 
+import gc
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -83,6 +84,8 @@ def _live(config: Config, voice: Log) -> None:
 
         config = with_made_certificates(config, root, clock.unix_s(), voice)
     files = UnsyncedFiles() if config.unsafe_no_fsync else OsFiles()
+    if config.values["discovery-token"]:
+        gc.enable()  # the others may be waited for without end
     is_rebuilt = False
     if config.values["rebuild-from-peers"]:
         from kvstore.server.rebuild import rebuild

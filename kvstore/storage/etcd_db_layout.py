@@ -221,12 +221,8 @@ def whole_pages(image: bytes) -> bytes:
 
 def leaf_image(page_id: int, rows: Sequence[RowView], flag: int, overflow: int = 0) -> bytes:
     """Return the bytes of a leaf page, without padding; flag is that of every element."""
-    return b"".join((leaf_head(page_id, rows, flag, overflow), *chain.from_iterable(rows)))
-
-
-def leaf_head(page_id: int, rows: Sequence[RowView], flag: int, overflow: int) -> bytes:
-    """Return the header and the elements of a leaf page."""
-    return leaf_head_of(page_id, list(map(len, chain.from_iterable(rows))), flag, overflow)
+    parts = list(chain.from_iterable(rows))
+    return b"".join((leaf_head_of(page_id, list(map(len, parts)), flag, overflow), *parts))
 
 
 def leaf_head_of(page_id: int, sizes: Sequence[int], flag: int, overflow: int) -> bytes:

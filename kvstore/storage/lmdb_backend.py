@@ -592,10 +592,10 @@ class ReadSnapshot:
         except lmdb.Error as error:
             raise CorruptionError(f"{self._path / 'data.mdb'}: {error}") from error
 
-    def row_count(self, table: Table) -> int:
-        """Return how many rows a table has."""
+    def leaf_pages(self, table: Table) -> int:
+        """Return over how many pages the rows of a table are spread; large values lie beside."""
         try:
-            return int(self._txn.stat(self._dbs[table])["entries"])
+            return int(self._txn.stat(self._dbs[table])["leaf_pages"])
         except lmdb.Error as error:
             raise CorruptionError(f"{self._path / 'data.mdb'}: {error}") from error
 

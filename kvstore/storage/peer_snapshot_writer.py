@@ -38,7 +38,7 @@ from kvstore.storage.disk_room import check_room
 from kvstore.storage.etcd_db_stream import Scan, plan_db
 from kvstore.storage.lmdb_backend import ReadSnapshot, open_reader
 
-EARLY_ROWS_MAX: Final = 200_000  # planned in a fraction of a second even on a busy machine
+EARLY_PAGES_MAX: Final = 10_000  # read for a plan well within the time a receiver is patient
 
 
 def write(member_dir: Path, out: Path, told: int) -> None:
@@ -49,7 +49,7 @@ def write(member_dir: Path, out: Path, told: int) -> None:
     with open_reader(member_dir, views=True) as state, out.open("xb", buffering=0) as file:
         position = _position_of(state, member_dir)
         head = len(position).to_bytes(4, "big") + position
-        if state.row_count(Table.KEY) <= EARLY_ROWS_MAX:
+        if sum(map(state.leaf_pages, Table)) <= EARLY_PAGES_MAX:
             _write(told, head)
             head = b""
         plan = plan_db([(BUCKETS[table], _scan(state, table)) for table in Table])

@@ -45,9 +45,6 @@ class SimLinks(Links):
         super().send(messages)
 
     @override
-    def rest(self, rest_ns: int) -> None:
-        """See PeerLinks; messages come when they come."""
-
     def active_since_ns(self, member_id: int) -> int | None:
         since_ns = super().active_since_ns(member_id)
         return None if since_ns is None else since_ns + self._member.clock.offset_ns

@@ -18,7 +18,6 @@ from kvstore.storage.etcd_db import EtcdDbReader
 from kvstore.storage.lmdb_backend import LmdbBackend
 from kvstore.storage.lmdb_files import received_path
 from kvstore.storage.peer_snapshot_head import snapshot_of
-from kvstore.storage.peer_snapshot_writer import EARLY_ROWS_MAX
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import WireError
@@ -101,9 +100,12 @@ def test_a_child_that_is_waited_for_loads_no_codec(module: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=TIMEOUT_S)
 
 
-def test_the_position_comes_before_a_small_file_is_planned(tmp_path: Path) -> None:
+def test_the_position_comes_before_a_small_file_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is told of a large one comes with its size: nothing is silent for long in between."""
-    for rows, early in ((1, True), (EARLY_ROWS_MAX + 1, False)):
+    monkeypatch.setattr(peer_snapshot_writer, "EARLY_PAGES_MAX", 20)
+    for rows, early in ((1, True), (4000, False)):
         directory = tmp_path / f"{rows}"
         backend = LmdbBackend(directory)
         backend.append(Table.KEY, [(b"%017d" % number, b"v") for number in range(rows)])

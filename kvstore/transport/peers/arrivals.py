@@ -36,8 +36,8 @@ class Arrivals:
         self._posted_bytes = 0
         self._posts = 0  # so far
         self._taken = 0  # of them
-        self._lost: set[int] = set()
-        self._reached: set[int] = set()
+        self._lost: deque[int] = deque()
+        self._reached: deque[int] = deque()
         self._sent: deque[tuple[int, bool]] = deque()
         self._errands: deque[ErrandResult] = deque()
         self._is_closed = False
@@ -66,11 +66,11 @@ class Arrivals:
 
     def lose(self, member_id: int) -> None:
         """Say that a message to a member was lost."""
-        self._lost.add(member_id)
+        self._lost.append(member_id)
 
     def reach(self, member_id: int) -> None:
         """Say that a member has taken a stream of ours: it waits to hear from its leader."""
-        self._reached.add(member_id)
+        self._reached.append(member_id)
         self.wake()
 
     def snapshot_done(self, member_id: int, arrived: bool) -> None:  # noqa: FBT001
@@ -111,11 +111,9 @@ class Arrivals:
         if len(messages) > had:
             self._drop_strangers(messages)
         if self._lost:
-            lost, self._lost = self._lost, set()
-            inbox.unreachable += lost
+            inbox.unreachable += _take(self._lost)
         if self._reached:
-            reached, self._reached = self._reached, set()
-            inbox.reached += reached
+            inbox.reached += _take(self._reached)
         while self._sent:
             inbox.snapshots_sent.append(self._sent.popleft())
         while self._errands:
@@ -129,3 +127,8 @@ class Arrivals:
                     each for each in messages if each.to == own and not is_removed(each.from_)
                 ]
                 return
+
+
+def _take(members: deque[int]) -> list[int]:
+    """Take all that others have put there so far, each member once."""
+    return list(dict.fromkeys([members.popleft() for _ in range(len(members))]))

@@ -94,7 +94,7 @@ class ReadySet:
         return not self._inlets
 
     def rest(self, rest_ns: int) -> None:
-        """Let no stream end a wait() for so long; the wait ends then, at the latest."""
+        """Let no stream end the next wait() for so long, 0: for no time at all."""
         self._rest_until_ns = time.monotonic_ns() + rest_ns if rest_ns else 0
 
     def wait(self, timeout_s: float) -> None:
@@ -103,8 +103,10 @@ class ReadySet:
             rest_s = (self._rest_until_ns - time.monotonic_ns()) / 1e9
             self._rest_until_ns = 0
             if rest_s > 0:
-                self._shared.poll(min(rest_s, timeout_s))
-                return
+                rest_s = min(rest_s, timeout_s)
+                if self._shared.poll(rest_s):
+                    return
+                timeout_s -= rest_s
         self._found = self._epoll.poll(timeout_s)
 
     def take(self, messages: list[Message]) -> None:
