@@ -722,9 +722,15 @@ def test_a_drain_lets_what_is_in_flight_be_answered_and_takes_nothing_new(
     driver.until(lambda seen: len(seen.calls) == 3 and seen.opened)
     ids = {method: call_id for call_id, method, _ in driver.seen.calls}
     [(stream_id, _)] = driver.seen.opened
+    states: list[grpc.ChannelConnectivity] = []
+    channel.subscribe(states.append)
     transport.drain()
-    late = channel.unary_unary(PUT).future(b"late")
     deadline = time.monotonic() + WAIT_S
+    ready = grpc.ChannelConnectivity.READY
+    while isinstance(transport, NativeTransport) and states[-1:] in ([], [ready]):
+        assert time.monotonic() < deadline
+        driver.poll(0.01)  # until GOAWAY has arrived
+    late = channel.unary_unary(PUT).future(b"late")
     while not late.done():  # on the native transport once the client has seen GOAWAY
         assert time.monotonic() < deadline
         driver.poll()
