@@ -33,6 +33,8 @@ def write(readme: Path, results: Path) -> bool:
 def table(results: list[dict[str, Any]]) -> str:
     """Return the Markdown table of the measures with targets, and where they were measured."""
     machine = results[0]["machine"]
+    counts = sorted({each["rounds"] for each in results})
+    rounds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     rows = [row for each in results for row in each["figures"] if row["target"] is not None]
     return "\n".join(
         [
@@ -40,7 +42,7 @@ def table(results: list[dict[str, Any]]) -> str:
             "|---|---|---|---|---|",
             *(_line(row) for row in rows),
             "",
-            f"Medians of {results[0]['rounds']} rounds, both servers taking turns on one machine:"
+            f"Medians of {rounds} rounds, both servers taking turns on one machine:"
             f" {machine['cpu']}, {machine['cores']} cores, {machine['disk']} (fdatasync"
             f" {machine['fdatasync_ms']:g} ms), Python {machine['python']}, load average before"
             f" {machine['load_average']:.1f}.",

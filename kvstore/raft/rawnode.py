@@ -225,7 +225,7 @@ class RawNode:
 
     @property
     def can_put_off(self) -> bool:
-        """Whether this member leads others and has entries to save, and nothing more than those.
+        """Whether this member leads others and has entries to save, but no vote or term.
 
         Everything else that waits then rests on what was saved before.
         """
