@@ -782,6 +782,34 @@ def test_a_client_with_nothing_open_is_sent_away_by_a_drain(start: StartDriver) 
         driver.poll()
 
 
+def test_a_call_begun_before_the_client_heard_of_the_drain_costs_no_other_call(
+    start: StartDriver,
+) -> None:
+    driver = start()
+    if isinstance(driver.transport, GrpcTransport):
+        pytest.skip("grpcio sends GOAWAY only when it stops")
+    with raw_connection(driver) as (raw, _):
+        raw.sendall(open_call(PUT, b"\0\0\0\0\x01x", end=True))
+        [(call_id, _, _)] = driver.until(lambda seen: seen.calls).calls
+        driver.transport.drain()
+        ping, payload = 0x6, b""
+        while not payload:
+            kind, _, data = read_frame(raw)
+            payload = data if kind == ping else b""
+        late = open_call(PUT, b"\0\0\0\0\x01y", end=True, stream=3)
+        credit = http2_frame(0x8, 0, 3, struct.pack(">I", 1 << 20))  # as gRPC's C core sends
+        raw.sendall(http2_frame(ping, 0x1, 0, payload) + late + credit)
+        goaway, last_stream = 0x7, -1
+        while last_stream != 1:
+            kind, _, data = read_frame(raw)
+            if kind == goaway:
+                last_stream, error = struct.unpack(">II", data[:8])
+                assert error == 0
+        driver.flush(replies=[(call_id, 0, b"ok")])
+        assert read_status(raw) == ("0", "")
+    assert [body for _, _, body in driver.seen.calls] == [b"x"]
+
+
 # --- clients that do not speak well ---
 
 
@@ -821,8 +849,8 @@ def read_exactly(raw: socket.socket, size: int) -> bytes:
     return data
 
 
-def open_call(path: str, body: bytes, *, end: bool) -> bytes:
-    """Frames that open call 1 by hand; body is raw, so it may be no whole gRPC message."""
+def open_call(path: str, body: bytes, *, end: bool, stream: int = 1) -> bytes:
+    """Frames that open a call by hand; body is raw, so it may be no whole gRPC message."""
     headers = {
         ":method": "POST",
         ":scheme": "http",
@@ -835,7 +863,7 @@ def open_call(path: str, body: bytes, *, end: bool) -> bytes:
         b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
         for name, value in headers.items()
     )
-    return http2_frame(0x1, 0x4, 1, block) + http2_frame(0x0, int(end), 1, body)
+    return http2_frame(0x1, 0x4, stream, block) + http2_frame(0x0, int(end), stream, body)
 
 
 class StreamReset(Exception):  # noqa: N818  # it is no error of ours

@@ -1,9 +1,17 @@
-//! Watches HTTP/2 frames go by, without taking part: what the h2 crate does not tell.
+//! Watches HTTP/2 frames go by: what the h2 crate does not tell, and one thing it does not forgive.
 //!
 //! It sees frame boundaries, pings and resets in a byte stream given in pieces of any size.
 //! It judges nothing: a stream of bytes that is no HTTP/2 gives nonsense here and an error in h2.
+//!
+//! Once a client has answered the ping of a graceful end, h2 passes over the streams it begins: it had
+//! not heard of the last GOAWAY yet. But a WINDOW_UPDATE for one is an error of the connection to h2
+//! (0.4.20), which ends it with all that is in flight. Such a frame is given a type that nobody knows.
 
 const HEAD_BYTES: usize = 9;
+const TYPE_AT: usize = 3; // in a head
+const STREAM_MASK: u32 = 0x7fff_ffff;
+const PING_BYTES: usize = 8;
+const SHUTDOWN: [u8; PING_BYTES] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54]; // what h2 pings then
 const RESETS_MAX: usize = 65_536; // kept until asked for; a reader asks after every batch
 
 const DATA: u8 = 0x0;
@@ -11,6 +19,8 @@ const HEADERS: u8 = 0x1;
 const RST_STREAM: u8 = 0x3;
 const PING: u8 = 0x6;
 const GOAWAY: u8 = 0x7;
+const WINDOW_UPDATE: u8 = 0x8;
+const UNKNOWN: u8 = 0xff; // an endpoint must ignore what it does not know
 const ACK: u8 = 0x1;
 
 /// One direction of a connection.
@@ -19,6 +29,7 @@ pub struct FrameWatch {
     head_filled: usize,
     payload_left: usize,
     preface_left: usize,
+    payload_begin: [u8; PING_BYTES],
     /// Pings that are no answers, since last taken.
     pub pings: u32,
     /// Streams reset, since last taken.
@@ -29,6 +40,8 @@ pub struct FrameWatch {
     pub data_bytes: u64,
     /// GOAWAY frames so far.
     pub goaways: u32,
+    newest_stream: u32,
+    last_stream: u32, // that is taken up
 }
 
 impl FrameWatch {
@@ -39,11 +52,14 @@ impl FrameWatch {
             head_filled: 0,
             payload_left: 0,
             preface_left: preface_bytes,
+            payload_begin: [0; PING_BYTES],
             pings: 0,
             resets: Vec::new(),
             carried: false,
             data_bytes: 0,
             goaways: 0,
+            newest_stream: 0,
+            last_stream: STREAM_MASK,
         }
     }
 
@@ -52,49 +68,108 @@ impl FrameWatch {
         self.preface_left == 0 && self.head_filled == 0
     }
 
-    pub fn see(&mut self, mut bytes: &[u8]) {
-        let preface = self.preface_left.min(bytes.len());
-        self.preface_left -= preface;
-        bytes = &bytes[preface..];
-        while !bytes.is_empty() {
+    pub fn see(&mut self, bytes: &[u8]) {
+        let mut at = self.pass_preface(bytes);
+        while at < bytes.len() {
             if self.head_filled < HEAD_BYTES {
-                let count = (HEAD_BYTES - self.head_filled).min(bytes.len());
+                let count = (HEAD_BYTES - self.head_filled).min(bytes.len() - at);
                 self.head[self.head_filled..self.head_filled + count]
-                    .copy_from_slice(&bytes[..count]);
+                    .copy_from_slice(&bytes[at..at + count]);
                 self.head_filled += count;
-                bytes = &bytes[count..];
+                at += count;
                 if self.head_filled < HEAD_BYTES {
                     return;
                 }
-                let [a, b, c, ..] = self.head;
-                self.payload_left = u32::from_be_bytes([0, a, b, c]) as usize;
+                self.payload_left = self.payload_bytes();
             }
-            let count = self.payload_left.min(bytes.len());
-            self.payload_left -= count;
-            bytes = &bytes[count..];
-            if self.payload_left == 0 {
-                self.head_filled = 0;
-                self.end_frame();
-            }
+            at += self.pass_payload(&bytes[at..]);
         }
     }
 
+    /// See what arrives, and disguise what h2 does not forgive; return how many bytes at the end begin
+    /// a frame's head: they are to be given again, with the rest of it.
+    ///
+    /// is_ending: whether a graceful end has begun.
+    pub fn see_arriving(&mut self, bytes: &mut [u8], is_ending: bool) -> usize {
+        let mut at = self.pass_preface(bytes);
+        while at < bytes.len() {
+            if self.head_filled < HEAD_BYTES {
+                let Some(head) = bytes[at..].first_chunk_mut::<HEAD_BYTES>() else {
+                    return bytes.len() - at;
+                };
+                if head[TYPE_AT] == WINDOW_UPDATE && stream_of(head) > self.last_stream {
+                    head[TYPE_AT] = UNKNOWN;
+                }
+                self.head = *head;
+                self.head_filled = HEAD_BYTES;
+                self.payload_left = self.payload_bytes();
+                at += HEAD_BYTES;
+            }
+            let is_ping = self.head[TYPE_AT] == PING;
+            at += self.pass_payload(&bytes[at..]);
+            let is_answered = is_ping && self.head_filled == 0 && self.is_answer_to_shutdown();
+            if is_ending && is_answered && self.last_stream == STREAM_MASK {
+                self.last_stream = self.newest_stream;
+            }
+        }
+        0
+    }
+
+    /// Tell so of a ping that has just been seen to its end.
+    fn is_answer_to_shutdown(&self) -> bool {
+        let [_, _, _, _, flags, ..] = self.head;
+        flags & ACK != 0 && self.payload_begin == SHUTDOWN
+    }
+
+    fn pass_preface(&mut self, bytes: &[u8]) -> usize {
+        let count = self.preface_left.min(bytes.len());
+        self.preface_left -= count;
+        count
+    }
+
+    fn payload_bytes(&self) -> usize {
+        let [a, b, c, ..] = self.head;
+        u32::from_be_bytes([0, a, b, c]) as usize
+    }
+
+    /// Pass over the rest of a frame, or what there is of it.
+    fn pass_payload(&mut self, bytes: &[u8]) -> usize {
+        let count = self.payload_left.min(bytes.len());
+        let begin = self.payload_bytes() - self.payload_left;
+        if begin < PING_BYTES {
+            let kept = count.min(PING_BYTES - begin);
+            self.payload_begin[begin..begin + kept].copy_from_slice(&bytes[..kept]);
+        }
+        self.payload_left -= count;
+        if self.payload_left == 0 {
+            self.head_filled = 0;
+            self.end_frame();
+        }
+        count
+    }
+
     fn end_frame(&mut self) {
-        let [a, b, c, kind, flags, stream @ ..] = self.head;
+        let [_, _, _, kind, flags, ..] = self.head;
         match kind {
             DATA => {
                 self.carried = true;
-                self.data_bytes += u64::from(u32::from_be_bytes([0, a, b, c]));
+                self.data_bytes += self.payload_bytes() as u64;
             }
-            HEADERS => self.carried = true,
+            HEADERS => {
+                self.carried = true;
+                self.newest_stream = self.newest_stream.max(stream_of(&self.head));
+            }
             PING if flags & ACK == 0 => self.pings = self.pings.saturating_add(1),
             GOAWAY => self.goaways = self.goaways.saturating_add(1),
-            RST_STREAM if self.resets.len() < RESETS_MAX => {
-                self.resets.push(u32::from_be_bytes(stream) & 0x7fff_ffff);
-            }
+            RST_STREAM if self.resets.len() < RESETS_MAX => self.resets.push(stream_of(&self.head)),
             _ => {}
         }
     }
+}
+
+fn stream_of(head: &[u8; HEAD_BYTES]) -> u32 {
+    let [_, _, _, _, _, stream @ ..] = *head;
+    u32::from_be_bytes(stream) & STREAM_MASK
 }
 
 #[cfg(test)]
@@ -120,6 +195,36 @@ mod tests {
             assert!(watch.is_between_frames());
             watch.see(&[0, 0]);
             assert!(!watch.is_between_frames());
+        }
+    }
+
+    #[test]
+    fn credit_for_a_stream_begun_after_the_end_is_disguised_whatever_the_cut() {
+        let credit = |stream: u8| [0, 0, 4, WINDOW_UPDATE, 0, 0, 0, 0, stream, 0, 0, 0, 9];
+        let headers = |stream: u8| [0, 0, 0, HEADERS, 5, 0, 0, 0, stream];
+        let mut stream = b"PREFACE".to_vec();
+        stream.extend_from_slice(&headers(5));
+        stream.extend_from_slice(&credit(7));
+        stream.extend_from_slice(&[0, 0, 8, PING, ACK, 0, 0, 0, 0]);
+        stream.extend_from_slice(&SHUTDOWN);
+        stream.extend_from_slice(&headers(7));
+        stream.extend_from_slice(&credit(0));
+        stream.extend_from_slice(&credit(5));
+        let at = stream.len();
+        stream.extend_from_slice(&credit(7));
+        stream.extend_from_slice(&[0, 0, 4, RST_STREAM, 0, 0, 0, 0, 7, 0, 0, 0, 8]);
+        let mut expected = stream.clone();
+        expected[at + TYPE_AT] = UNKNOWN;
+        for (size, is_ending) in (1..=stream.len()).flat_map(|size| [(size, true), (size, false)]) {
+            let (mut watch, mut mended, mut left) = (FrameWatch::new(7), Vec::new(), Vec::new());
+            for piece in stream.chunks(size) {
+                left.extend_from_slice(piece);
+                let begun = watch.see_arriving(&mut left, is_ending);
+                assert!(begun < HEAD_BYTES);
+                mended.extend(left.drain(..left.len() - begun));
+            }
+            assert_eq!(&mended, if is_ending { &expected } else { &stream });
+            assert_eq!((watch.carried, watch.resets.as_slice()), (true, &[7][..]));
         }
     }
 }

@@ -200,6 +200,8 @@ fn poll_read_buf(
 /// The socket, its buffer, and what went by.
 pub struct Line {
     socket: Socket,
+    begun: BytesMut, // a frame's head that has not arrived whole
+    seen: BytesMut,  // and is not with h2 yet
     outgoing: BytesMut,
     pub incoming_watch: FrameWatch,
     pub outgoing_watch: FrameWatch,
@@ -223,6 +225,19 @@ impl Line {
         Poll::Ready(Ok(()))
     }
 
+    /// Read on where a frame's head was cut.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.begun))? == 0 {
+            self.seen = self.begun.split(); // its end: h2 is to judge that
+            return Poll::Ready(Ok(()));
+        }
+        self.read_at = Instant::now();
+        let is_ending = self.outgoing_watch.goaways > 0;
+        let begun = self.incoming_watch.see_arriving(&mut self.begun, is_ending);
+        self.seen = self.begun.split_to(self.begun.len() - begun);
+        Poll::Ready(Ok(()))
+    }
+
     /// Append a frame of our own, if h2 is not in the middle of one.
     pub fn append_frame(&mut self, frame: &[u8]) -> bool {
         let fits = self.outgoing_watch.is_between_frames();
@@ -241,6 +256,8 @@ impl Wire {
     pub fn new(socket: Socket) -> Self {
         Wire(Rc::new(RefCell::new(Line {
             socket,
+            begun: BytesMut::new(),
+            seen: BytesMut::new(),
             outgoing: BytesMut::new(),
             incoming_watch: FrameWatch::new(PREFACE_BYTES),
             outgoing_watch: FrameWatch::new(0),
@@ -272,11 +289,32 @@ impl AsyncRead for Wire {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let line = &mut *self.0.borrow_mut();
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut line.socket).poll_read(cx, buf))?;
-        line.incoming_watch.see(&buf.filled()[before..]);
-        line.read_at = Instant::now();
-        Poll::Ready(Ok(()))
+        loop {
+            if !line.seen.is_empty() {
+                let count = line.seen.len().min(buf.remaining());
+                buf.put_slice(&line.seen.split_to(count));
+                return Poll::Ready(Ok(()));
+            }
+            if !line.begun.is_empty() {
+                ready!(line.poll_rest(cx))?;
+                continue;
+            }
+            let before = buf.filled().len();
+            ready!(Pin::new(&mut line.socket).poll_read(cx, buf))?;
+            line.read_at = Instant::now();
+            let end = buf.filled().len();
+            let arrived = &mut buf.filled_mut()[before..];
+            let is_ending = line.outgoing_watch.goaways > 0;
+            let begun = line.incoming_watch.see_arriving(arrived, is_ending);
+            if begun == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            line.begun.extend_from_slice(&buf.filled()[end - begun..]);
+            buf.set_filled(end - begun);
+            if begun < end - before {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 }
 
