@@ -1,6 +1,7 @@
 """Options and fixtures every tier shares."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -26,3 +27,8 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 # The same examples at every run; HYPOTHESIS_PROFILE=default searches anew each time.
 settings.register_profile("steady", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+# A shell starts what it runs in the background with SIGINT ignored, and every process started from
+# here would inherit that: etcdctl's watches, say, are ended with SIGINT.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
