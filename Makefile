@@ -1,6 +1,5 @@
 # Everything a new user needs: `make run` and `make test`. Both make their own .venv first.
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
-  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+PYTHON ?= # which makes .venv; none: the fastest that is found
 VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?= default.etcd
@@ -16,8 +15,9 @@ FUZZ_S ?= 60
 CRATE := setup.py $(wildcard kvstore/native/Cargo.* kvstore/native/src/*.rs)
 
 $(VENV)/.runtime: requirements.lock pyproject.toml $(CRATE)
-	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed and none was found"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || { python="$(strip $(PYTHON))"; \
+	  test -n "$$python" || python=$$(packaging/fastest-python.sh) || exit 1; \
+	  echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV); }
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	@$(BIN)/python -c 'from kvstore.transport import native as n; n.is_available() or print("native transport not built (no working cargo): grpcio will serve")'

@@ -30,6 +30,7 @@ COMPOSE = ROOT / "compose.yaml"
 DOCKERFILE = ROOT / "Dockerfile"
 UNIT = ROOT / "packaging" / "kvstore.service"
 MAKE_CERTS = ROOT / "packaging" / "make-certs.sh"
+FASTEST_PYTHON = ROOT / "packaging" / "fastest-python.sh"
 MEMBERS = ("kvstore1", "kvstore2", "kvstore3")
 
 _DEFAULT = re.compile(r"\$\{(\w+):-([^}]*)\}")
@@ -307,3 +308,51 @@ def test_help_has_etcds_groups_in_etcds_order() -> None:
         "Of this server, not of etcd",
     ]
     assert BY_NAME["name"].group == "Member"
+
+
+def _fastest_python(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run the script where only directory has a Python."""
+    tools = directory / "tools"
+    tools.mkdir()
+    for tool in ("sh", "sort", "head"):
+        found = shutil.which(tool)
+        assert found is not None
+        (tools / tool).symlink_to(found)
+    return subprocess.run(
+        [FASTEST_PYTHON],
+        env={"PATH": f"{directory}:{tools}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _python(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_the_fastest_python_is_found_whatever_else_is_called_so(tmp_path: Path) -> None:
+    _python(tmp_path / "python3.13", "echo this version is not installed; exit 127")
+    _python(tmp_path / "python3.12", "echo 0.900000 /opt/slow/python3.12")
+    _python(tmp_path / "python3.11", "echo 0.100000 /opt/fast/python3.11")
+    _python(tmp_path / "python3", "echo 0.200000 /opt/fast/python3.11")
+    done = _fastest_python(tmp_path)
+    assert (done.returncode, done.stdout) == (0, "/opt/fast/python3.11\n"), done.stderr
+
+
+def test_a_python_that_can_run_the_server_is_measured(tmp_path: Path) -> None:
+    base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+    if not base.exists():
+        pytest.skip(f"there is no {base}")
+    (tmp_path / base.name).symlink_to(base)
+    done = _fastest_python(tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{base.resolve()}\n"), done.stderr
+
+
+def test_without_a_python_the_install_says_which_are_meant(tmp_path: Path) -> None:
+    _python(tmp_path / "python3", "exit 1")  # an older one
+    done = _fastest_python(tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "no Python 3.11, 3.12 or 3.13 with venv and ensurepip is on PATH\n"
