@@ -46,7 +46,8 @@ def on_snapshot(state: State, message: Message) -> None:
 
 
 def on_timeout_now(state: State, message: Message) -> None:
-    """Campaign at once: the leader hands over to this member."""
+    """Campaign at once: the leader hands over to this member, and says what is committed."""
+    _hear_commit(state, message)
     start_campaign(state, transfer=True)
 
 
@@ -111,6 +112,12 @@ def append(state: State, message: Message) -> None:
 
 def heartbeat(state: State, message: Message) -> None:
     """Answer the leader's heartbeat, and commit what it says is committed."""
+    _hear_commit(state, message)
+    send(state, Message(MessageType.HEARTBEAT_RESP, message.from_, context=message.context))
+
+
+def _hear_commit(state: State, message: Message) -> None:
+    """Commit what the leader says is committed, of what it knows this log to hold."""
     log = state.log
     if message.commit > log.last_index:
         warn(
@@ -120,7 +127,6 @@ def heartbeat(state: State, message: Message) -> None:
         )
     else:
         log.commit_to(message.commit)
-    send(state, Message(MessageType.HEARTBEAT_RESP, message.from_, context=message.context))
 
 
 def snapshot(state: State, message: Message) -> None:

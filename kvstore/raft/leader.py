@@ -264,13 +264,15 @@ def let_campaign(state: State) -> None:
     """Let the transferee campaign once it has all there is and no change of members is under way.
 
     One that does not know of a committed change might need the vote of a member that has gone:
-    of this one, if it removed itself.
+    of this one, if it removed itself. So it is told what is committed in the same message, for
+    messages overtake one another, and get lost.
     """
     log, progress = state.log, state.progress.get(state.transferee)
     if progress is None or progress.match < log.last_index:
         return
     if state.pending_conf_index <= log.applied:
-        send(state, Message(MessageType.TIMEOUT_NOW, state.transferee))
+        timeout_now = Message(MessageType.TIMEOUT_NOW, state.transferee, commit=log.committed)
+        send(state, timeout_now)
 
 
 def unreachable(state: State, member: int) -> None:

@@ -328,7 +328,7 @@ def show_message(message: Message) -> str:
         parts.append(f"last {message.log_term}/{message.index}")
     elif kind is MessageType.APP:
         parts.append(f"after {message.log_term}/{message.index} commit={message.commit}")
-    elif kind is MessageType.HEARTBEAT:
+    elif kind in (MessageType.HEARTBEAT, MessageType.TIMEOUT_NOW):
         parts.append(f"commit={message.commit}")
     elif kind in (MessageType.APP_RESP, MessageType.READ_INDEX_RESP):
         parts.append(f"index={message.index}")
