@@ -352,6 +352,7 @@ class World:
                     member.id in other.parts.membership.removed
                     and self.network.is_up(member.id, other.id)
                     for other in self._running()
+                    if other is not member
                 )
 
     # The end.
