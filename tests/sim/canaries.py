@@ -1,6 +1,7 @@
 """Bugs that are planted to see whether the checkers still see: each is a Member that has one."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Final
 
 from typing_extensions import override
@@ -127,6 +128,25 @@ class ExpiresEarly(Member):
         lessor.due = lambda now_ns, limit=500: due(now_ns + SECOND_NS, limit)  # type: ignore[method-assign]
 
 
+class ForgetsToPropose(Member):
+    """Holds a write back now and then until its time is up."""
+
+    @override
+    def wire(self, parts: Parts) -> None:
+        propose = parts.raft.propose
+        calls = count(1)
+        forgotten: set[bytes] = set()
+
+        def some(datas: Sequence[bytes]) -> ProposeResult:
+            if next(calls) % 10 == 0:
+                forgotten.add(datas[-1])
+            if forgotten.intersection(datas):
+                return ProposeResult(ProposeOutcome.NO_LEADER)
+            return propose(datas)
+
+        parts.raft.propose = some  # type: ignore[method-assign]
+
+
 class DropsEvents(Member):
     """Loses a message to a watcher now and then."""
 
@@ -175,7 +195,14 @@ class SpeaksTooSoon(Member):
         parts.raft.ready = ready  # type: ignore[method-assign]
 
 
-ALONE: Final = (LosesWrites, ReadsLate, AppliesTwice, ExpiresEarly, DropsEvents)
+ALONE: Final = (
+    LosesWrites,
+    ReadsLate,
+    AppliesTwice,
+    ExpiresEarly,
+    DropsEvents,
+    ForgetsToPropose,
+)
 TOGETHER: Final = (
     LosesWrites,
     ReadsLate,

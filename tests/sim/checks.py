@@ -14,6 +14,7 @@ the state at that index for good, and whoever comes to it must be equal.
 - Who got an error, or none before a crash, does not know; but what is refused before it could
   enter the log never shows up in it.
 - A lease ends no sooner than promised by a grant or a renewal.
+- A member alone times nothing out, unless it stood still, or its disk did, for so long.
 """
 
 from collections.abc import Sequence
@@ -121,6 +122,8 @@ class Checker:
         self.calls: dict[int, Call] = {}
         self.promises: dict[int, int] = {}  # lease → until when it must live
         self.may_fail = False  # whether errors of a cluster in trouble are to be expected
+        self.now_ns = 0  # of what comes out
+        self.timeout_ns = 0  # how long a request waits for the log
         self.applied: dict[int, int] = {}  # by member
         self.log: list[Entry | None] = [None]  # by index: what was applied
         self.marks = [Mark(1, -1, 0, 0, frozenset())]
@@ -128,6 +131,7 @@ class Checker:
         self._lease_changes = 0
         self._granted: dict[int, int] = {}  # lease → index of its grant
         self._starts: list[int] = []  # the index each member stood at
+        self._held_up: list[tuple[int, int]] = []  # from when to when, in ns
         self._ending: dict[tuple[int, int], int] = {}  # own revoke → grant of what it is to end
         self._has_quota = has_quota
         self._own = _OWN | ({Field.COMPACTION} if compacts else set())
@@ -163,6 +167,12 @@ class Checker:
         """Forget who waits at a member: their calls were carried out or not, the log will tell."""
         self.calls = {each: call for each, call in self.calls.items() if call.member != member}
         self.applied.pop(member, None)
+
+    def held_up(self, since_ns: int, until_ns: int) -> None:
+        """Note that nothing could be done for a while, which may have begun during the last one."""
+        since_ns = max(since_ns, self._held_up[-1][1] if self._held_up else 0)
+        if until_ns > since_ns:
+            self._held_up.append((since_ns, until_ns))
 
     # The log.
 
@@ -315,6 +325,8 @@ class Checker:
                 demand(not call.index, name, call.request, "is applied, and refused:", text)
                 self._refused.add(call.body[-_TAG_BYTES:])
             return
+        if text == errors.TIMEOUT.text and not call.reads_only and self.was_held_up(call):
+            return
         if text == NO_SPACE and self._has_quota and not call.reads_only:
             return
         if call.refusal or not call.reads_only:
@@ -322,6 +334,20 @@ class Checker:
             demand(text == expected, name, call.request, "got", text, "instead of", expected)
             return
         self._check_read_error(call, name, text)
+
+    def was_held_up(self, call: Call) -> bool:
+        """Tell whether a call has had its time, but less than that without the standing still.
+
+        What was asked meanwhile enters the log in one go, and may be applied little by little, with
+        syncs in between. A write must not be applied yet.
+        """
+        asked_ns, now_ns = call.asked_ns, self.now_ns
+        held_up_ns = sum(
+            max(0, min(until_ns, now_ns) - max(since_ns, asked_ns))
+            for since_ns, until_ns in self._held_up
+        )
+        waited_ns = now_ns - asked_ns
+        return not call.index and waited_ns - held_up_ns < self.timeout_ns <= waited_ns
 
     def _check_read_error(self, call: Call, name: str, text: str) -> None:
         now, before = self.mark_of(call.member), self.marks[self._from(call)]
@@ -337,6 +363,8 @@ class Checker:
         elif call.method == rpc.LEASE_TIME_TO_LIVE:
             # Who applies little by little may be behind when much has come at once.
             demand(text == errors.TIMEOUT_WAIT_APPLY.text, name, call.request, "got", text)
+        elif text == errors.TIMEOUT_WAIT_APPLY.text and not call.serializable:
+            demand(self.was_held_up(call), name, call.request, "got", text)
         else:
             demand(text == "", name, call.request, "got", text)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from kvstore.errors import TIMEOUT_WAIT_APPLY
+from kvstore.errors import TIMEOUT, TIMEOUT_WAIT_APPLY
 from kvstore.node.inbox import HAS_LEADER, Inbox, Outbox
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -483,9 +483,10 @@ class Clients:
 
     # Being told.
 
-    def take(self, member: int, out: Outbox) -> None:
+    def take(self, member: int, now_ns: int, out: Outbox) -> None:
         """Check everything that leaves a member."""
         checker = self._checker
+        checker.now_ns = now_ns
         for call_id, code, body in out.replies:
             if call_id in self._garbage:
                 del self._garbage[call_id]
@@ -532,6 +533,8 @@ class Clients:
         if renewals is not None:
             is_over = renewals.is_closing and not renewals.asked and not code
             is_over |= self._checker.may_fail and text in UNSURE
+            if text == TIMEOUT.text and renewals.asked:
+                is_over |= self._checker.was_held_up(renewals.asked[0])
             # What is not known yet may be in what a stalled disk holds up.
             is_over |= bool(self._options.faults["stall"]) and text == TIMEOUT_WAIT_APPLY.text
             demand(is_over, "renewals", renewals, "end:", code, text)

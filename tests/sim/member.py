@@ -304,6 +304,8 @@ class Member:
         self._mind_idleness(inbox, out)
         stalled_ns, self.faults.stalled_ns = self.faults.stalled_ns, 0
         self.asleep_until_ns = self.now_ns + self._options.turn_ns + stalled_ns
+        if stalled_ns:
+            self.checkers.store.held_up(self.now_ns, self.asleep_until_ns)
 
     def _mind_idleness(self, inbox: Inbox, out: Outbox) -> None:
         """See that it does not turn again and again for nothing."""

@@ -71,6 +71,7 @@ class World:
             compacts=options.compacts,
         )
         checker.may_fail = options.members > 1 or "member_add" in options.weights
+        checker.timeout_ns = timeout_ns = (5000 + 2 * options.election_ms) * MS_NS
         self.checkers = Checkers(checker, RaftChecker())
         self.trace = Trace(keep_lines=keep_lines)
         self.watches = Watches(checker)
@@ -81,7 +82,7 @@ class World:
         self.network.now_ns = self.clock.now_ns
         self.network.delay_ns = options.delay_ns
         self.network.is_ordered = options.is_ordered
-        self.errands = Errands(self.network, (5000 + 2 * options.election_ms) * MS_NS)
+        self.errands = Errands(self.network, timeout_ns)
         self.happened: Counter[str] = Counter()  # what ended members, and what else came about
         self.members: list[Member] = []
         self.due_starts: dict[int, int] = {}  # machine → when it starts again
@@ -152,8 +153,9 @@ class World:
 
     def _stand_still(self, duration_ns: int) -> None:
         """Let time pass in which nobody does anything, as when all machines are suspended."""
-        self.clock.now_ns += duration_ns
-        self.network.now_ns = self.clock.now_ns
+        since_ns = self.clock.now_ns
+        self.network.now_ns = self.clock.now_ns = since_ns + duration_ns
+        self.checkers.store.held_up(since_ns, self.clock.now_ns)
 
     def run_for(self, duration_ns: int) -> None:
         """Let things happen for a while."""
@@ -200,7 +202,7 @@ class World:
     def _turn(self, member: Member) -> None:
         try:
             for out in member.turn(self.clients.backlog(member.number)):
-                self.clients.take(member.number, out)
+                self.clients.take(member.number, self.clock.now_ns, out)
                 for errand in out.errands:
                     self.errands.run(member, errand)
             assert member.node is not None
