@@ -73,10 +73,9 @@ class Surveyor:
             assert isinstance(result, HashResult), "the current revision can always be hashed"
             self.ask_others(result, then)
 
-        # By number where 0, for the newest, would be answered as etcd does: with what a compaction
-        # at revision 0 hashed. A member that has not compacted would be accused for differing.
-        store = self._parts.store
-        self._maintenance.hash_for(store.revision if store.compacted == 0 else 0, take)
+        # By number: 0, for the newest, is answered as etcd does once there was a compaction at
+        # revision 0, with what that hashed, and a member that made none would be accused.
+        self._maintenance.hash_for(self._parts.store.revision, take)
 
     def ask_others(self, own: HashResult, then: Then) -> None:
         """Ask the others for their hash at the revision of a hash that is known."""

@@ -111,6 +111,18 @@ def test_a_check_that_was_asked_for_accuses_at_once(tmp_path: Path) -> None:
     group.close()
 
 
+def test_a_compaction_at_revision_0_hides_nothing_for_good(tmp_path: Path) -> None:
+    group = Group(tmp_path, ["a", "b", "c"], ["--corrupt-check-time=5s"])
+    begin(group)
+    compact(group, 0)  # whose hash is what etcd answers from then on for revision 0, the newest
+    compact(group, 5)
+    wrong = follower(group)
+    spoil(wrong)
+    group.run_for(6)
+    assert alarms(group) == [wrong.id]
+    group.close()
+
+
 def test_a_member_that_is_ahead_of_its_leader(tmp_path: Path) -> None:
     group = Group(tmp_path, ["a", "b", "c"], ["--corrupt-check-time=5s"])
     begin(group)
