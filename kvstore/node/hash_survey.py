@@ -70,12 +70,10 @@ class Surveyor:
         """Hash the current revision here, then ask the others; then is told all of it."""
 
         def take(result: HashResult | Refusal) -> None:
-            assert isinstance(result, HashResult), "the current revision can always be hashed"
+            assert isinstance(result, HashResult), "the newest revision can always be hashed"
             self.ask_others(result, then)
 
-        # By number: 0, for the newest, is answered as etcd does once there was a compaction at
-        # revision 0, with what that hashed, and a member that made none would be accused.
-        self._maintenance.hash_for(self._parts.store.revision, take)
+        self._maintenance.hash_newest(take)
 
     def ask_others(self, own: HashResult, then: Then) -> None:
         """Ask the others for their hash at the revision of a hash that is known."""

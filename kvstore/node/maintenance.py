@@ -51,9 +51,12 @@ class Maintenance:
         """Note a HashKV call."""
         self._hashes.append((call_id, revision))
 
-    def hash_for(self, revision: int, taker: HashTaker) -> None:
-        """Hash in the background, after the calls that wait; taker is told the result."""
-        self._hashes.append((taker, revision))
+    def hash_newest(self, taker: HashTaker) -> None:
+        """Hash in the background, after the calls that wait; taker is told the result.
+
+        It is of the revision that is the newest when it begins.
+        """
+        self._hashes.append((taker, 0))
 
     def snapshot(self, call_id: int) -> None:
         """Note a Snapshot call."""
@@ -156,6 +159,8 @@ class Maintenance:
     def _start_hash(self, out: Outbox) -> None:
         asker, revision = self._hashes.popleft()
         store = self._parts.store
+        if not isinstance(asker, int):
+            revision = store.revision  # 0 may be answered with what a compaction at 0 hashed
         job = store.hash_all() if revision is None else store.start_hash(revision)
         if isinstance(job, HashJob | HashAllJob):
             self._running = (asker, revision, job)

@@ -18,6 +18,7 @@ class Authority:
         openssl(
             "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
             "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", "2",
+            "-addext", "keyUsage=critical,keyCertSign,cRLSign",
             cwd=directory,
         )  # fmt: skip
 
