@@ -226,7 +226,7 @@ def _restart(
     if founding.force_new_cluster:
         state, entries = _force(founding, wal, replay, members, ids.NodeID, applied, voice)
     initial = InitialState(
-        hard_state=state._replace(commit=max(state.commit, applied)),
+        hard_state=state,
         conf_state=_conf_state(members),
         snapshot_index=last.index,
         snapshot_term=last.term,

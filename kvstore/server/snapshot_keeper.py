@@ -49,7 +49,7 @@ class SnapshotFiles:
 
     def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
         """Write the snapshot file and its record in the log, synced; free older segments."""
-        self._record(Snapshot(metadata, self.describe(membership)), is_applied=True)
+        self.record(Snapshot(metadata, self.describe(membership)))
         self._wal.release_to(metadata.index)
 
     def describe(self, membership: Membership) -> bytes:
@@ -59,17 +59,13 @@ class SnapshotFiles:
         )
 
     def record(self, snapshot: Snapshot) -> None:
-        """Write a received snapshot's file and its record in the log, synced."""
-        self._record(snapshot, is_applied=False)
-
-    def _record(self, snapshot: Snapshot, *, is_applied: bool) -> None:
+        """Write a snapshot's file and its record in the log, synced."""
         metadata = snapshot.metadata
         began_ns = time.monotonic_ns()
         write_snapshot_file(self._directory, snapshot, self._files)
         self.save_seconds.add((time.monotonic_ns() - began_ns) * NANOSECOND_S)
         hit("raftBeforeWALSaveSnaphot")
-        kept = WalSnapshot(metadata.index, metadata.term, metadata.conf_state)
-        self._wal.save_snapshot(kept, is_applied=is_applied)
+        self._wal.save_snapshot(WalSnapshot(metadata.index, metadata.term, metadata.conf_state))
 
     def install(self, index: int) -> None:
         """Put the state received with the snapshot at index in the place of the current one."""

@@ -196,17 +196,13 @@ class Wal:
         if self.tail_offset * 2 >= self._segment_bytes and self._next is None:
             self._preallocate()
 
-    def save_snapshot(self, snapshot: WalSnapshot, *, is_applied: bool = False) -> None:
+    def save_snapshot(self, snapshot: WalSnapshot) -> None:
         """Record that the state up to snapshot is safe elsewhere; durable on return.
 
-        is_applied: it is this member's own, so all up to it is committed, even if no state that
-        says so was saved yet. Raises ValueError for one past the initial without configuration,
-        StorageFatalError.
+        Raises ValueError for one past the initial without configuration, StorageFatalError.
         """
         if self._refusal is not None:
             self._refuse()
-        if is_applied and self._hard_state.commit < snapshot.index:
-            self._held = self._hard_state = self._hard_state._replace(commit=snapshot.index)
         # The state first: a snapshot counts only where its index is known to be committed.
         self._write(self._take_held() + self._snapshot_record(snapshot))
         self._last_index = max(self._last_index, snapshot.index)

@@ -206,17 +206,6 @@ def test_a_snapshot_of_ones_own_leaves_what_follows_it(directory: Path) -> None:
     wal.close()
 
 
-def test_a_snapshot_of_ones_own_says_that_all_up_to_it_is_committed(directory: Path) -> None:
-    wal = Wal.create(directory, META, segment_bytes=1 << 16)
-    wal.save(HardState(1, 7, 2), [entry(index) for index in range(1, 7)], sync=True)
-    wal.save_snapshot(WalSnapshot(4, 1, CONF), is_applied=True)
-    wal.save_snapshot(WalSnapshot(5, 1, CONF))  # another's does not
-    wal.close()
-    wal, replay = Wal.open(directory, WalSnapshot(4, 1, CONF))
-    assert replay.hard_state == HardState(1, 7, 4)
-    wal.close()
-
-
 def test_replay_begins_after_the_start_snapshot(directory: Path) -> None:
     wal = Wal.create(directory, META, segment_bytes=1024)
     for index in range(1, 10):
