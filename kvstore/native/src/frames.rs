@@ -40,6 +40,8 @@ pub struct FrameWatch {
     pub data_bytes: u64,
     /// GOAWAY frames so far.
     pub goaways: u32,
+    /// Whether a graceful end has begun: the answer to its ping is what counts.
+    pub is_ending: bool,
     newest_stream: u32,
     last_stream: u32, // that is taken up
 }
@@ -58,6 +60,7 @@ impl FrameWatch {
             carried: false,
             data_bytes: 0,
             goaways: 0,
+            is_ending: false,
             newest_stream: 0,
             last_stream: STREAM_MASK,
         }
@@ -88,9 +91,7 @@ impl FrameWatch {
 
     /// See what arrives, and disguise what h2 does not forgive; return how many bytes at the end begin
     /// a frame's head: they are to be given again, with the rest of it.
-    ///
-    /// is_ending: whether a graceful end has begun.
-    pub fn see_arriving(&mut self, bytes: &mut [u8], is_ending: bool) -> usize {
+    pub fn see_arriving(&mut self, bytes: &mut [u8]) -> usize {
         let mut at = self.pass_preface(bytes);
         while at < bytes.len() {
             if self.head_filled < HEAD_BYTES {
@@ -105,20 +106,9 @@ impl FrameWatch {
                 self.payload_left = self.payload_bytes();
                 at += HEAD_BYTES;
             }
-            let is_ping = self.head[TYPE_AT] == PING;
             at += self.pass_payload(&bytes[at..]);
-            let is_answered = is_ping && self.head_filled == 0 && self.is_answer_to_shutdown();
-            if is_ending && is_answered && self.last_stream == STREAM_MASK {
-                self.last_stream = self.newest_stream;
-            }
         }
         0
-    }
-
-    /// Tell so of a ping that has just been seen to its end.
-    fn is_answer_to_shutdown(&self) -> bool {
-        let [_, _, _, _, flags, ..] = self.head;
-        flags & ACK != 0 && self.payload_begin == SHUTDOWN
     }
 
     fn pass_preface(&mut self, bytes: &[u8]) -> usize {
@@ -160,6 +150,9 @@ impl FrameWatch {
                 self.newest_stream = self.newest_stream.max(stream_of(&self.head));
             }
             PING if flags & ACK == 0 => self.pings = self.pings.saturating_add(1),
+            PING if self.is_ending && self.payload_begin == SHUTDOWN => {
+                self.last_stream = self.last_stream.min(self.newest_stream);
+            }
             GOAWAY => self.goaways = self.goaways.saturating_add(1),
             RST_STREAM if self.resets.len() < RESETS_MAX => self.resets.push(stream_of(&self.head)),
             _ => {}
@@ -217,9 +210,10 @@ mod tests {
         expected[at + TYPE_AT] = UNKNOWN;
         for (size, is_ending) in (1..=stream.len()).flat_map(|size| [(size, true), (size, false)]) {
             let (mut watch, mut mended, mut left) = (FrameWatch::new(7), Vec::new(), Vec::new());
+            watch.is_ending = is_ending;
             for piece in stream.chunks(size) {
                 left.extend_from_slice(piece);
-                let begun = watch.see_arriving(&mut left, is_ending);
+                let begun = watch.see_arriving(&mut left);
                 assert!(begun < HEAD_BYTES);
                 mended.extend(left.drain(..left.len() - begun));
             }

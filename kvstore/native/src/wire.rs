@@ -200,8 +200,8 @@ fn poll_read_buf(
 /// The socket, its buffer, and what went by.
 pub struct Line {
     socket: Socket,
-    begun: BytesMut, // a frame's head that has not arrived whole
-    seen: BytesMut,  // and is not with h2 yet
+    begun: BytesMut, // what has arrived of a frame's head
+    seen: BytesMut,  // whole heads and what follows them, not with h2 yet
     outgoing: BytesMut,
     pub incoming_watch: FrameWatch,
     pub outgoing_watch: FrameWatch,
@@ -232,8 +232,7 @@ impl Line {
             return Poll::Ready(Ok(()));
         }
         self.read_at = Instant::now();
-        let is_ending = self.outgoing_watch.goaways > 0;
-        let begun = self.incoming_watch.see_arriving(&mut self.begun, is_ending);
+        let begun = self.incoming_watch.see_arriving(&mut self.begun);
         self.seen = self.begun.split_to(self.begun.len() - begun);
         Poll::Ready(Ok(()))
     }
@@ -304,8 +303,7 @@ impl AsyncRead for Wire {
             line.read_at = Instant::now();
             let end = buf.filled().len();
             let arrived = &mut buf.filled_mut()[before..];
-            let is_ending = line.outgoing_watch.goaways > 0;
-            let begun = line.incoming_watch.see_arriving(arrived, is_ending);
+            let begun = line.incoming_watch.see_arriving(arrived);
             if begun == 0 {
                 return Poll::Ready(Ok(()));
             }
@@ -330,6 +328,7 @@ impl AsyncWrite for Wire {
         }
         line.outgoing.extend_from_slice(bytes);
         line.outgoing_watch.see(bytes);
+        line.incoming_watch.is_ending = line.outgoing_watch.goaways > 0;
         Poll::Ready(Ok(bytes.len()))
     }
 
