@@ -1,0 +1,84 @@
+"""The hooks of a kind: what happens to its objects that the table of kinds cannot say.
+
+    decode → default → [admission] → prepare_create → validate → warnings → store
+    decode → default → [admission] → prepare_update → validate_update → update_warnings → store
+
+One `Strategy` describes one resource in its storage version, and each of its subresources that is
+written (`status`, `scale`, …) has one of its own. Everything here is pure: time, chance and
+settings come in the `Context`. Objects are plain dicts that were decoded by their type (zero values
+that Go would omit are absent); `prepare_*` and `default` change the given object in place,
+validators only look. Metadata that all kinds share is handled by the verbs, not here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvstack.apiserver.objects.field_errors import FieldError
+
+Obj = dict[str, Any]
+"""An object as JSON has it."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What a hook may know of the request and the server; made by the verb."""
+
+    now: str
+    """The time of the request, RFC 3339 in seconds, UTC."""
+    namespace: str = ""
+    user: str = ""
+    groups: Sequence[str] = ()
+    is_dry_run: bool = False
+    allow_privileged: bool = True
+    new_uid: Callable[[], str] = field(default=lambda: "")
+    """Returns a fresh random UID."""
+
+
+def _nothing(*_objects: object) -> None:
+    return None
+
+
+def _no_errors(*_objects: object) -> list[FieldError]:
+    return []
+
+
+def _no_warnings(*_objects: object) -> list[str]:
+    return []
+
+
+@dataclass(slots=True, kw_only=True)
+class Strategy:
+    """The hooks of one resource or subresource; what is not given does nothing."""
+
+    default: Callable[[Obj], None] = _nothing
+    """Fill in defaults after decoding, also of what is read from the store."""
+    prepare_create: Callable[[Obj, Context], None] = _nothing
+    """Drop what clients may not set, set what the server sets; the generation included."""
+    prepare_update: Callable[[Obj, Obj, Context], None] = _nothing
+    """(new, old): copy back what this endpoint may not change; raise the generation if it must."""
+    validate: Callable[[Obj, Context], list[FieldError]] = _no_errors
+    """Return all errors of a new object, without those of its metadata that all kinds share."""
+    validate_update: Callable[[Obj, Obj, Context], list[FieldError]] = _no_errors
+    """(new, old): return all errors of the new object and of the change."""
+    warnings: Callable[[Obj, Context], list[str]] = _no_warnings
+    update_warnings: Callable[[Obj, Obj, Context], list[str]] = _no_warnings
+    check_name: Callable[[str, bool], list[str]] | None = None
+    """(name, whether it is only a prefix): return what is wrong; None: a DNS subdomain."""
+    allows_create_on_update: bool = False
+    """Whether PUT makes an object that is not there."""
+    allows_unconditional_update: bool = True
+    """Whether PUT without a resourceVersion overwrites."""
+    has_generation: bool = False
+    """Whether a new object has generation 1 (setting a deletionTimestamp then raises it)."""
+    orphans_by_default: bool = False
+    """Whether a delete that names no policy orphans dependents."""
+    returns_deleted: bool = False
+    """Whether a delete answers the object's last state instead of a Status."""
+    reset_fields: Sequence[tuple[str, ...]] = ()
+    """Paths that a write to this endpoint never owns."""
+    selectable: Callable[[Obj], dict[str, str]] | None = None
+    """Return the fields that a field selector may name, besides those of metadata."""
+    cells: Callable[[Obj, float], list[Any]] | None = None
+    """(object, now in seconds): return the cells of its row in a Table, in column order."""
+    subresources: Mapping[str, "Strategy"] = field(default_factory=dict)

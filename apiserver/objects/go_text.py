@@ -1,0 +1,68 @@
+"""Values as Go prints them in the texts that clients see.
+
+    quote('a"b\\n')   → "a\\"b\\n"            %q of a string
+    go_json({...})    → compact JSON, `<`, `>` and `&` escaped, members in the given order
+    go_value(x)       → what an error about a field prints for x
+
+`go_value` takes str, int, float, bool, None (a nil pointer), and anything JSON can hold. A value of
+an internal Go type, whose members have Go's field names, is converted to such a dict by its caller.
+"""
+
+from typing import Final
+
+import orjson
+
+_ESCAPES: Final = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    '"': '\\"',
+    "\\": "\\\\",
+}
+
+
+def quote(text: str) -> str:
+    """Return the text as Go's %q: printable characters as they are, others escaped."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(_quoted(each) for each in text) + '"'
+
+
+def go_json(value: object) -> str:
+    """Return compact JSON as Go's encoder writes it."""
+    text = orjson.dumps(value).decode()
+    for character, escape in (
+        ("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"),
+        ("\u2028", "\\u2028"), ("\u2029", "\\u2029"),
+    ):  # fmt: skip
+        if character in text:
+            text = text.replace(character, escape)
+    return text
+
+
+def go_value(value: object) -> str:
+    """Return what an error about a field prints for the value."""
+    if isinstance(value, str):
+        return quote(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return go_json(value)
+
+
+def _quoted(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

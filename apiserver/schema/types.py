@@ -1,0 +1,147 @@
+"""The types of objects: what fields a struct has, how lists merge, how values are written.
+
+    Deployment ── spec ──► DeploymentSpec ── template ──► PodTemplateSpec ── spec ──► PodSpec …
+
+Each `Type` is one node of a shared graph; built-in kinds and custom resources are made of the same
+nodes. What a field or list means to patches, to server-side apply, to protobuf and to decoding all
+stands here, so that each of them is one walk over object and type.
+
+A type is immutable once its loader has returned it (structs refer to one another in circles, so it
+is filled in after it was made).
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Shape(Enum):
+    """What kind of value a type describes."""
+
+    STRUCT = auto()
+    MAP = auto()
+    LIST = auto()
+    STRING = auto()
+    INT32 = auto()
+    INT64 = auto()
+    FLOAT64 = auto()
+    BOOL = auto()
+    BYTES = auto()
+    """base64 text in JSON."""
+    TIME = auto()
+    """metav1.Time: RFC 3339 to the second; null or absent when zero."""
+    MICRO_TIME = auto()
+    DURATION = auto()
+    QUANTITY = auto()
+    INT_OR_STRING = auto()
+    FIELDS_V1 = auto()
+    RAW = auto()
+    """Any JSON, kept as it came: RawExtension, apiextensions.JSON, untyped content."""
+
+
+class Type:
+    """One type; which members mean something depends on `shape`."""
+
+    __slots__ = (
+        "additional",
+        "element",
+        "fields",
+        "go_kind",
+        "list_keys",
+        "list_type",
+        "map_type",
+        "message",
+        "name",
+        "preserves_unknown",
+        "shape",
+    )
+
+    def __init__(self, shape: Shape, name: str = "") -> None:
+        """Make a type without members; the loader fills them in."""
+        self.shape: Shape = shape
+        self.name: str = name
+        """As in OpenAPI v3: `io.k8s.api.core.v1.Container`; empty for types without a name."""
+        self.fields: Mapping[str, Field] = {}
+        """Of a struct: its fields by their JSON names, in the order they are written."""
+        self.element: Type | None = None
+        """Of a list: its items; of a map: its values."""
+        self.list_type: str = "atomic"
+        """`atomic`, `set` or `map`, as server-side apply merges it."""
+        self.list_keys: tuple[str, ...] = ()
+        """Of a list of type `map`: the fields that identify an item."""
+        self.map_type: str = "granular"
+        """Of a struct or map: `granular` or `atomic`."""
+        self.message: str = ""
+        """Of a struct: its protobuf message, `k8s.io.api.core.v1.Container`; empty: it has none."""
+        self.go_kind: str = ""
+        """What Go calls it in `json: cannot unmarshal … of type …`: `v1.DeploymentSpec`."""
+        self.additional: Type | None = None
+        """Of a struct of a custom resource: the values of members that are not in `fields`."""
+        self.preserves_unknown: bool = False
+        """Of a struct of a custom resource: whether members that are not declared are kept."""
+
+    @override
+    def __repr__(self) -> str:
+        """Return shape and name."""
+        return f"Type({self.shape.name}, {self.name!r})"
+
+
+class Field:
+    """One field of a struct."""
+
+    __slots__ = (
+        "default",
+        "go_name",
+        "inline",
+        "is_pointer",
+        "name",
+        "number",
+        "omit_empty",
+        "patch_merge_key",
+        "patch_strategies",
+        "required",
+        "type",
+    )
+
+    def __init__(self, name: str, type_: Type) -> None:
+        """Make a field with nothing but a name and a type; the loader fills in the rest."""
+        self.name: str = name
+        """Its JSON name."""
+        self.go_name: str = name
+        """Its name in Go's struct, as error texts print values of internal types."""
+        self.type: Type = type_
+        self.is_pointer: bool = False
+        """Whether an explicit zero (0, false, "", {}) differs from absence and is kept."""
+        self.omit_empty: bool = True
+        """Whether its zero value is left out when written; otherwise it is always written."""
+        self.required: bool = False
+        self.inline: bool = False
+        self.default: object = NO_DEFAULT
+        """The default the schema declares (plain JSON)."""
+        self.patch_strategies: frozenset[str] = frozenset()
+        """Of strategic merge patch: `merge`, `replace`, `retainKeys`."""
+        self.patch_merge_key: str = ""
+        self.number: int = 0
+        """Its number in the protobuf message; 0: not in it."""
+
+    @override
+    def __repr__(self) -> str:
+        """Return name and type."""
+        return f"Field({self.name!r}, {self.type!r})"
+
+
+class _NoDefault:
+    __slots__ = ()
+
+    @override
+    def __repr__(self) -> str:
+        return "NO_DEFAULT"
+
+
+NO_DEFAULT: Final = _NoDefault()

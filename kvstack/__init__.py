@@ -1,0 +1,1 @@
+"""The Kubernetes-compatible control plane; its packages are the folders beside this one."""
