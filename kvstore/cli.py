@@ -18,7 +18,7 @@ from kvstore.config.flags import FLAGS, Effect, Flag, Kind
 from kvstore.config.parse import configure
 from kvstore.config.sources import HELP, UsageError, read_command_line
 from kvstore.errors import ConfigError, KvstoreError
-from kvstore.server.logs import open_log
+from kvstore.runtime.log.log import open_log
 from kvstore.types import SERVER_VERSION
 
 SUBCOMMANDS: Final = ("gateway", "grpc-proxy")

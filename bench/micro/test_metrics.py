@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from kvstore.node.inbox import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox
 from kvstore.server.metrics.calls import Calls, Slow
 from kvstore.wire import rpc
 

@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from kvstore.batch import Inbox
 from kvstore.config.initial_cluster import initial_members
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.node.inbox import Inbox
 from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
-from kvstore.server.assemble import build
-from kvstore.server.bootstrap import Founding, boot
-from kvstore.server.clock import SystemClock
-from kvstore.server.data_dir import prepare
-from kvstore.server.logs import Log
+from kvstore.runtime.clock import SystemClock
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.assemble import build
+from kvstore.server.boot.bootstrap import Founding, boot
+from kvstore.server.boot.data_dir import prepare
 from kvstore.storage.files import Files, OsFiles, UnsyncedFiles
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field

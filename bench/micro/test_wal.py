@@ -3,7 +3,7 @@
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from kvstore.raft.model import Entry
-from kvstore.storage.wal_record import ENTRY, SegmentReader, encode_crc, encode_records
+from kvstore.storage.wal.record import ENTRY, SegmentReader, encode_crc, encode_records
 from kvstore.wire.raft_codec import encode_entry
 
 ENTRIES = [Entry(0, 7, 1_000_000 + at, bytes((at % 251,)) * 300) for at in range(1000)]

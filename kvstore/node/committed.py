@@ -10,13 +10,13 @@ from typing import Final
 from kvstore.apply.compare_and_put import CompareAndPut
 from kvstore.apply.plain_put import PlainPut, plain_put
 from kvstore.apply.txn import Result
+from kvstore.batch import Outbox
 from kvstore.errors import LEADER_CHANGED, NO_SPACE, Code, CorruptionError, Refusal
 from kvstore.failpoints import armed, hit
 from kvstore.node import slow_apply
-from kvstore.node.inbox import Outbox
-from kvstore.node.maintenance import Maintenance
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL, Parsed, Waiter
+from kvstore.node.upkeep.maintenance import Maintenance
 from kvstore.raft.model import ConfChangeType, Entry, EntryType
 from kvstore.wire import raft_codec
 from kvstore.wire.gen import rpc_pb2 as pb

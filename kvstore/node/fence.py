@@ -4,7 +4,7 @@ Its log is sound, so it goes on voting and taking entries; only what clients wou
 refused, with a text that tells them to go elsewhere and the operator what to do. The code is
 UNAVAILABLE, which makes clients try another member.
 
-Who is fenced off is in the alarms, so it outlives a restart; see kvstore.node.corruption.
+Who is fenced off is in the alarms, so it outlives a restart; see kvstore.node.cluster.corruption.
 """
 
 from typing import Final

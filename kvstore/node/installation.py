@@ -9,13 +9,13 @@ are told that it was compacted. Who waits for an entry that the snapshot covers 
 here can know what came of it.
 """
 
+from kvstore.batch import Outbox
 from kvstore.errors import TIMEOUT_LEADER_FAIL
 from kvstore.failpoints import hit
-from kvstore.node.inbox import Outbox
-from kvstore.node.maintenance import Maintenance
 from kvstore.node.parts import Parts
 from kvstore.node.submission import refuse
-from kvstore.node.upkeep import Upkeep
+from kvstore.node.upkeep.maintenance import Maintenance
+from kvstore.node.upkeep.upkeep import Upkeep
 from kvstore.raft.model import Snapshot
 from kvstore.raft.ready import Ready
 from kvstore.wire.v2_members import decode_v2_members

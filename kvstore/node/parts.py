@@ -10,11 +10,11 @@ from kvstore.auth.store import AuthStore
 from kvstore.lease.lessor import Lessor
 from kvstore.mvcc.backend import Backend
 from kvstore.mvcc.store import Store
-from kvstore.node.errands import ErrandDesk
 from kvstore.node.fence import Fence
-from kvstore.node.figures import Figures
 from kvstore.node.limits import Limits
-from kvstore.node.peers import NoPeers
+from kvstore.node.metering.counters import Figures
+from kvstore.node.no_peers import NoPeers
+from kvstore.node.offloaded import ErrandDesk
 from kvstore.node.pending import Pending
 from kvstore.node.ports import LogFile, PeerLinks, SnapshotKeeper, Voice
 from kvstore.raft.rawnode import RawNode

@@ -27,8 +27,8 @@ from google.protobuf.message import Message
 from kvstore.apply.compare_and_put import CompareAndPut
 from kvstore.apply.plain_put import PlainPut
 from kvstore.auth.tokens import NOBODY, Who
+from kvstore.batch import Outbox
 from kvstore.errors import Refusal
-from kvstore.node.inbox import Outbox
 from kvstore.raft.model import ConfChange
 
 INTERNAL: int = 0  # the call id of what the server itself proposes

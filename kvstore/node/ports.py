@@ -23,7 +23,7 @@ class SnapshotKeeper(Protocol):
     """Marks in the log from which a restart may begin, and the files that go with them.
 
     A snapshot of the leader's comes in two parts: its database, which the shell turns into a fresh
-    state beside the current one (`storage/received.py`), then the SNAP message. The node takes it:
+    state beside the current one (`storage/snapshots/received.py`), then the SNAP message. The node takes it:
 
         record(snapshot) ─► log.save(its commit index, sync) ─► install(index)
 

@@ -11,9 +11,9 @@ from kvstore.auth.store import ROOT
 from kvstore.auth.tokens import NOBODY, Who
 from kvstore.failpoints import hit
 from kvstore.node.committed import Committed
-from kvstore.node.housekeeping import Housekeeping
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL, Waiter
+from kvstore.node.upkeep.housekeeping import Housekeeping
 from kvstore.wire.gen import membership_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field, wrap

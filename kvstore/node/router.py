@@ -27,6 +27,7 @@ from kvstore.apply.quota import (
 )
 from kvstore.apply.txn import is_read_only, is_serializable
 from kvstore.auth.tokens import NOBODY, Who
+from kvstore.batch import AS_PEER, AS_ROOT, HAS_LEADER, Inbox, Metadata, Outbox
 from kvstore.errors import (
     BAD_LEADER_TRANSFEREE,
     LEARNER_NOT_SUPPORTED,
@@ -38,17 +39,16 @@ from kvstore.errors import (
     Code,
     Refusal,
 )
-from kvstore.node.auth import AuthDesk
-from kvstore.node.auth_logins import AuthLogins
-from kvstore.node.cluster import Cluster
+from kvstore.node.auth.checker import AuthDesk
+from kvstore.node.auth.logins import AuthLogins
+from kvstore.node.cluster.cluster import Cluster
+from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.fence import REFUSED as REFUSED_BEHIND_FENCE
-from kvstore.node.gets import is_get
-from kvstore.node.inbox import AS_PEER, AS_ROOT, HAS_LEADER, Inbox, Metadata, Outbox
-from kvstore.node.leadership import Leadership
-from kvstore.node.maintenance import Maintenance
 from kvstore.node.parts import Parts
 from kvstore.node.pending import Parsed, Then, Waiter
-from kvstore.node.reads import Reads
+from kvstore.node.reads.gets import is_get
+from kvstore.node.reads.reads import Reads
+from kvstore.node.upkeep.maintenance import Maintenance
 from kvstore.watch.request import MALFORMED as MALFORMED_MESSAGE
 from kvstore.wire import checks, rpc
 from kvstore.wire.gen import health_pb2

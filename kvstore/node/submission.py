@@ -11,9 +11,9 @@ way, and whoever forwarded it would wait for it in vain.
 What is given to raft is never given again; see pending.
 """
 
+from kvstore.batch import Outbox
 from kvstore.errors import LEADER_CHANGED, PROPOSAL_DROPPED, TOO_MANY_REQUESTS, Code, Refusal
-from kvstore.node.inbox import Outbox
-from kvstore.node.leadership import Leadership
+from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL, ChangeWaiter, Held, Waiter
 from kvstore.raft.model import NO_NODE

@@ -17,25 +17,25 @@ inboxes therefore give the same outboxes.
 
 from typing import TYPE_CHECKING, Final
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.failpoints import armed, hit
-from kvstore.node.auth import AuthDesk
-from kvstore.node.auth_logins import AuthLogins
-from kvstore.node.cluster import Cluster
+from kvstore.node.auth.checker import AuthDesk
+from kvstore.node.auth.logins import AuthLogins
+from kvstore.node.cluster.cluster import Cluster
+from kvstore.node.cluster.disk_watch import DiskWatch
+from kvstore.node.cluster.exchange import Exchange
+from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.committed import Committed
-from kvstore.node.disk_watch import DiskWatch
-from kvstore.node.exchange import Exchange
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.node.installation import Installation
-from kvstore.node.leadership import Leadership
 from kvstore.node.limits import SECOND_NS
-from kvstore.node.maintenance import Maintenance
 from kvstore.node.parts import Parts
 from kvstore.node.proposals import Proposals
-from kvstore.node.reads import Reads
+from kvstore.node.reads.reads import Reads
 from kvstore.node.router import Router
-from kvstore.node.streams import SERVED, Streams
+from kvstore.node.streams.streams import SERVED, Streams
 from kvstore.node.submission import Submission
-from kvstore.node.upkeep import Upkeep
+from kvstore.node.upkeep.maintenance import Maintenance
+from kvstore.node.upkeep.upkeep import Upkeep
 from kvstore.raft.ready import Ready
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
+from kvstore.batch import Metadata, ServiceCall
 from kvstore.errors import Code
-from kvstore.node.inbox import Metadata, ServiceCall
-from kvstore.server.local_client import CallRefusedError
-from kvstore.server.side_loop import SideLoop
+from kvstore.runtime.local_client import CallRefusedError
+from kvstore.runtime.side_loop import SideLoop
 
 UNREAD_FRAMES_MAX: Final = 65_536
 UNREAD_BYTES_MAX: Final = 64 << 20

@@ -8,11 +8,11 @@ that is behind is asked again, and then the others, a few times.
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
+from kvstore.batch import Metadata
 from kvstore.errors import EMPTY_KEY, Code
-from kvstore.node.inbox import Metadata
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream
-from kvstore.server.local_client import CallRefusedError
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 

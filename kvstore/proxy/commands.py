@@ -65,7 +65,7 @@ def _fail(text: str) -> int:
 
 
 def _gateway(values: Values) -> int:
-    from kvstore.proxy.gateway import run
+    from kvstore.proxy.gateway.gateway import run
 
     return run(values)
 

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from kvstore.errors import ConfigError
 from kvstore.node.ports import Voice
+from kvstore.peers.tls import PeerTls, PeerTlsError, connect
 from kvstore.proxy.go_flags import Values
-from kvstore.server.discovery_dns import DnsError, Service, find_services, service_name
-from kvstore.transport.peers.tls import PeerTls, PeerTlsError, connect
+from kvstore.server.discovery.dns import DnsError, Service, find_services, service_name
 
 _SERVICE: Final = "etcd-client"
 _DIAL_S: Final = 5.0

@@ -13,6 +13,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kvstore.errors import ConfigError
+from kvstore.http.port_requests import PortRequests
+from kvstore.http.site import Handler, Site
+from kvstore.peers.tls import PeerTls
 from kvstore.proxy.cluster_kv import ClusterKv
 from kvstore.proxy.counts import Counts
 from kvstore.proxy.endpoints import discover
@@ -20,32 +23,29 @@ from kvstore.proxy.go_flags import Values
 from kvstore.proxy.grpc_settings import Settings, check, listen_url
 from kvstore.proxy.kv import KvProxy
 from kvstore.proxy.leases import LeaseProxy
-from kvstore.proxy.leasing import LeasingKv
+from kvstore.proxy.leasing.leasing import LeasingKv
+from kvstore.proxy.leasing.ownership import Ownership
 from kvstore.proxy.members import ProxyMembers
 from kvstore.proxy.namespace import Namespace
-from kvstore.proxy.ownership import Ownership
 from kvstore.proxy.pages import ProxyPages
 from kvstore.proxy.port_driver import PortDriver
 from kvstore.proxy.service import SERVED, ProxyService
 from kvstore.proxy.syncing import keep_in_step, read_in_order
 from kvstore.proxy.upstream import Upstream
 from kvstore.proxy.watch import WatchProxy
-from kvstore.server.clock import SystemClock
-from kvstore.server.http.port_requests import PortRequests
-from kvstore.server.http.profiles import PREFIX as PROFILES
-from kvstore.server.http.profiles import Profiles
-from kvstore.server.http.service import listening
-from kvstore.server.http.site import Handler, Site
-from kvstore.server.logs import Log, capture_library_logs, open_log
+from kvstore.runtime.clock import SystemClock
+from kvstore.runtime.log.log import Log, capture_library_logs, open_log
+from kvstore.runtime.side_loop import SideLoop
+from kvstore.runtime.systemd import notify_ready
+from kvstore.server.boot.self_cert import provide
 from kvstore.server.notices import Notices
-from kvstore.server.self_cert import provide
-from kvstore.server.side_loop import SideLoop
-from kvstore.server.systemd import notify_ready
+from kvstore.server.pages.profiles import PREFIX as PROFILES
+from kvstore.server.pages.profiles import Profiles
+from kvstore.server.pages.service import listening
 from kvstore.transport import native
 from kvstore.transport.addresses import parse
 from kvstore.transport.base import Transport
-from kvstore.transport.grpc_dial import DialTls, check_files
-from kvstore.transport.peers.tls import PeerTls
+from kvstore.transport.grpcio.dial import DialTls, check_files
 from kvstore.transport.tls import TlsOptions
 
 CALLS_MAX: Final = 65_536  # calls and streams of all clients
@@ -278,7 +278,7 @@ def _open_port(settings: Settings, tls: TlsOptions | None, voice: Log) -> tuple[
             serves_http=True,
         )
         return native.NativeTransport([url], SERVED, options, notices), True
-    from kvstore.transport.grpc_server import GrpcOptions, GrpcTransport
+    from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 
     grpc_options = GrpcOptions(
         request_bytes_max=_REQUEST_BYTES_MAX,

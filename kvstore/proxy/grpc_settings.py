@@ -6,7 +6,7 @@ from typing import Final
 
 from kvstore.errors import ConfigError
 from kvstore.proxy.go_flags import Values
-from kvstore.transport.grpc_dial import DialTls, Option, common_name_of
+from kvstore.transport.grpcio.dial import DialTls, Option, common_name_of
 
 _INT32_MAX: Final = 2**31 - 1
 _VERSIONS: Final = ("", "TLS1.2", "TLS1.3")

@@ -8,12 +8,12 @@ Bodies go on as they came and answers come back as they are.
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
+from kvstore.batch import Metadata
 from kvstore.errors import COMPACTED
-from kvstore.node.inbox import Metadata
 from kvstore.proxy.cluster_kv import KvCalls
 from kvstore.proxy.counts import Counts
 from kvstore.proxy.range_cache import Key, RangeCache, Reading
-from kvstore.server.local_client import CallRefusedError
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 

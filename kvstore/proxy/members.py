@@ -15,14 +15,14 @@ import json
 import socket
 from typing import Final
 
+from kvstore.batch import Metadata
 from kvstore.errors import Code
-from kvstore.node.inbox import Metadata
 from kvstore.node.ports import Voice
 from kvstore.proxy.kv import KvProxy
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.session import Session
 from kvstore.proxy.upstream import Upstream
-from kvstore.server.local_client import CallRefusedError
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

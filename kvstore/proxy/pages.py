@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from kvstore.errors import PERMISSION_DENIED, Code
+from kvstore.http.exchange import Request, Responder, method_not_allowed, plain_error
+from kvstore.http.site import Handler
 from kvstore.node.ports import Voice
+from kvstore.peers.http_client import PeerRequestError, dial
+from kvstore.peers.tls import PeerTls
 from kvstore.proxy.counts import Counts
 from kvstore.proxy.kv import KvProxy
 from kvstore.proxy.upstream import Upstream
-from kvstore.server.http.exchange import Request, Responder, method_not_allowed, plain_error
-from kvstore.server.http.site import Handler
-from kvstore.server.local_client import CallRefusedError
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.server.metrics.exposition import CONTENT_TYPE, render
 from kvstore.server.metrics.process_families import read_process
-from kvstore.transport.peers.http_client import PeerRequestError, dial
-from kvstore.transport.peers.tls import PeerTls
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 

@@ -10,9 +10,9 @@ import signal
 from types import FrameType
 from typing import Final
 
-from kvstore.node.inbox import Inbox, Metadata, Outbox
+from kvstore.batch import Inbox, Metadata, Outbox
 from kvstore.node.ports import Voice
-from kvstore.server.side_loop import SideLoop
+from kvstore.runtime.side_loop import SideLoop
 from kvstore.transport.base import Transport
 
 _POLL_S: Final = 10.0

@@ -12,8 +12,8 @@ from typing import Final
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
+from kvstore.batch import Metadata, ServiceCall
 from kvstore.errors import Code
-from kvstore.node.inbox import Metadata, ServiceCall
 from kvstore.node.ports import Voice
 from kvstore.node.router import MALFORMED_REQUEST
 from kvstore.proxy.client_streams import StreamDesk
@@ -24,8 +24,8 @@ from kvstore.proxy.members import ProxyMembers
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream
 from kvstore.proxy.watch import WatchProxy
-from kvstore.server.local_client import CallRefusedError
-from kvstore.server.side_loop import SideLoop
+from kvstore.runtime.local_client import CallRefusedError
+from kvstore.runtime.side_loop import SideLoop
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.rpc import METHODS, Kind

@@ -10,7 +10,7 @@ from typing import Final
 from kvstore.node.ports import Voice
 from kvstore.proxy.kv import KvProxy
 from kvstore.proxy.upstream import Upstream
-from kvstore.server.local_client import CallRefusedError
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 

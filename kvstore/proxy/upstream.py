@@ -19,11 +19,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes plain text 
 import grpc
 import grpc.aio
 
+from kvstore.batch import Metadata
 from kvstore.errors import Code, ConfigError
-from kvstore.node.inbox import Metadata
 from kvstore.node.ports import Voice
-from kvstore.server.local_client import CallRefusedError
-from kvstore.transport.grpc_dial import DialTls, Option, dial_plan
+from kvstore.runtime.local_client import CallRefusedError
+from kvstore.transport.grpcio.dial import DialTls, Option, dial_plan
 from kvstore.wire import rpc
 from kvstore.wire.rpc import METHODS
 

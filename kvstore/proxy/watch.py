@@ -9,8 +9,8 @@ Ids count from 0 on each stream, as on a member; a client may choose its own.
 import asyncio
 from typing import Final
 
+from kvstore.batch import Metadata
 from kvstore.errors import COMPACTED
-from kvstore.node.inbox import Metadata
 from kvstore.node.ports import Voice
 from kvstore.proxy.client_streams import ClientStream
 from kvstore.proxy.counts import Counts
@@ -18,7 +18,7 @@ from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream
 from kvstore.proxy.watch_link import WatchLink
 from kvstore.proxy.watchers import Range, Watcher, with_id
-from kvstore.server.local_client import CallRefusedError
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 

@@ -14,14 +14,14 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from kvstore.batch import Metadata
 from kvstore.errors import NO_LEADER, Code
-from kvstore.node.inbox import Metadata
 from kvstore.node.ports import Voice
 from kvstore.proxy.counts import Counts
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream, UpstreamStream, is_passing
 from kvstore.proxy.watchers import Broadcast, Broadcasts, Watcher
-from kvstore.server.local_client import CallRefusedError
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 

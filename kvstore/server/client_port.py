@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError
-from kvstore.server.clock import SystemClock
-from kvstore.server.http.gateway import body_bytes_max
-from kvstore.server.logs import Log
+from kvstore.runtime.clock import SystemClock
+from kvstore.runtime.log.log import Log
+from kvstore.server.gateway.gateway import body_bytes_max
 from kvstore.server.notices import Notices
 from kvstore.transport import native
 from kvstore.transport.addresses import is_secure
@@ -41,7 +41,7 @@ def check_port(config: Config) -> None:
         if not native.is_available():
             raise ConfigError(f"--transport=native: the crate was not built: {native.MISSING}")
     else:
-        from kvstore.transport import grpc_server
+        from kvstore.transport.grpcio import server as grpc_server
 
         urls = config.listen_client_urls
         grpc_server.check(urls, tls_options(config, urls))
@@ -125,7 +125,7 @@ def tls_options(config: Config, urls: Collection[str]) -> TlsOptions | None:
 
 
 def _open_grpc(config: Config, methods: Collection[int], voice: Log) -> ClientPort:
-    from kvstore.transport.grpc_server import GrpcOptions, GrpcTransport
+    from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 
     transport = GrpcTransport(
         config.listen_client_urls,

@@ -12,7 +12,7 @@ A hostile client can cause one with every connection. Each kind of notice is log
 from typing import Final
 
 from kvstore.node.ports import Voice
-from kvstore.server.clock import Clock
+from kvstore.runtime.clock import Clock
 from kvstore.transport.tls_errors import in_go_words
 
 INTERVAL_S: Final = 10

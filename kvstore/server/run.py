@@ -18,37 +18,37 @@ from kvstore.errors import DataDirError
 from kvstore.failpoints import VARIABLES as FAILPOINTS_VARIABLES
 from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
-from kvstore.server.allocator import keep_freed_memory
-from kvstore.server.assemble import build
-from kvstore.server.auth_tokens import keys_of
-from kvstore.server.bootstrap import Boot, boot
+from kvstore.peers.network import PeerNetwork
+from kvstore.runtime.allocator import keep_freed_memory
+from kvstore.runtime.clock import Clock, SystemClock
+from kvstore.runtime.collector import keep_collections_short
+from kvstore.runtime.driver import Driver
+from kvstore.runtime.log.log import Log, capture_library_logs, open_log
+from kvstore.runtime.memory_lock import lock_memory
+from kvstore.runtime.side_loop import SideLoop
+from kvstore.runtime.systemd import notify_ready
+from kvstore.server.auth.password_tasks import PasswordErrands
+from kvstore.server.auth.tokens import keys_of
+from kvstore.server.boot.assemble import build
+from kvstore.server.boot.bootstrap import Boot, boot
+from kvstore.server.boot.data_dir import DataDir, prepare
+from kvstore.server.boot.founding import founding_of
+from kvstore.server.boot.member_address import GATE, local_address_of
+from kvstore.server.boot.start_defragment import defragment_at_start
 from kvstore.server.client_port import check_port, open_port
-from kvstore.server.clock import Clock, SystemClock
-from kvstore.server.collector import keep_collections_short
 from kvstore.server.concurrency.services import Services
-from kvstore.server.data_dir import DataDir, prepare
-from kvstore.server.driver import Driver
-from kvstore.server.errands import PasswordErrands
-from kvstore.server.founding import founding_of
-from kvstore.server.http.service import Extras, HttpService
-from kvstore.server.logs import Log, capture_library_logs, open_log
-from kvstore.server.member_address import GATE, local_address_of
-from kvstore.server.memory_lock import lock_memory
 from kvstore.server.metrics.assembly import observe
 from kvstore.server.metrics.gathering import Gathering
 from kvstore.server.metrics.observer import Observer
 from kvstore.server.metrics.page import MetricsPage
-from kvstore.server.peer_network import open_network
-from kvstore.server.side_loop import SideLoop
-from kvstore.server.snapshots import SnapshotStreams
-from kvstore.server.start_defragment import defragment_at_start
-from kvstore.server.systemd import notify_ready
+from kvstore.server.pages.service import Extras, HttpService
+from kvstore.server.peering.network import open_network
+from kvstore.server.snapshot_streams import SnapshotStreams
 from kvstore.server.ui.guard import Guard
 from kvstore.server.ui.status_page import StatusPage
 from kvstore.storage.files import OsFiles, UnsyncedFiles
 from kvstore.transport import native
 from kvstore.transport.native import NativeTransport
-from kvstore.transport.peers.network import PeerNetwork
 from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
 
 
@@ -80,7 +80,7 @@ def _live(config: Config, voice: Log) -> None:
     if config.values["memory-mlock"]:
         lock_memory()
     if config.values["auto-tls"] or config.values["peer-auto-tls"]:
-        from kvstore.server.self_cert import with_made_certificates
+        from kvstore.server.boot.self_cert import with_made_certificates
 
         config = with_made_certificates(config, root, clock.unix_s(), voice)
     files = UnsyncedFiles() if config.unsafe_no_fsync else OsFiles()
@@ -88,7 +88,7 @@ def _live(config: Config, voice: Log) -> None:
         gc.enable()  # the others may be waited for without end
     is_rebuilt = False
     if config.values["rebuild-from-peers"]:
-        from kvstore.server.rebuild import rebuild
+        from kvstore.server.boot.rebuild import rebuild
 
         is_rebuilt = rebuild(places, config, voice, files)
     booted = boot(places, founding_of(config, voice), voice, files=files)

@@ -23,9 +23,9 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from typing_extensions import override
 
+from kvstore.batch import Inbox, Metadata, Outbox
 from kvstore.config.model import Config
 from kvstore.errors import Code
-from kvstore.node.inbox import Inbox, Metadata, Outbox
 from kvstore.wire.rpc import METHODS
 
 SAMPLING_RATE_MAX: Final = 1_000_000

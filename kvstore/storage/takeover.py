@@ -35,9 +35,9 @@ from kvstore.mvcc.meta_rows import (
     CONSISTENT_INDEX_KEY,
     STORAGE_VERSION_KEY,
 )
-from kvstore.storage.etcd_db_reader import EtcdDbReader
+from kvstore.storage.etcd_db.reader import EtcdDbReader
 from kvstore.storage.files import Files, OsFiles
-from kvstore.storage.lmdb_files import LmdbFiles
+from kvstore.storage.lmdb.files import LmdbFiles
 from kvstore.storage.row_source import RowSource, small_rows
 from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
 

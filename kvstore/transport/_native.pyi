@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvstore.node.inbox import Metadata, Request, Response
+from kvstore.batch import Metadata, Request, Response
 from kvstore.raft.model import Entry
 
 def encode_entries(

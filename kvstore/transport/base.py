@@ -32,7 +32,7 @@ from 1 on, unique for the life of the process; unary calls and streams share one
 
 from typing import Protocol
 
-from kvstore.node.inbox import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox
 
 
 class Transport(Protocol):

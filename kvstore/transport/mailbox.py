@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvstore.node.inbox import Inbox, Metadata
+from kvstore.batch import Inbox, Metadata
 
 
 @dataclass(frozen=True, slots=True)

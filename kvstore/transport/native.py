@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import ConfigError, KvstoreError
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.raft.model import Entry
 from kvstore.transport import addresses
 from kvstore.transport.mailbox import MailboxLimits

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from kvstore.config.values import parse_duration
 from kvstore.errors import ConfigError, KvstoreError
-from kvstore.storage.etcd_db import sum_up
+from kvstore.storage.etcd_db.etcd_db import sum_up
 from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
 from kvstore.util import dumps, log_reader
 from kvstore.util.defragment import defragment

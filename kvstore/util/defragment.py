@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kvstore.storage.etcd_db import EtcdDbReader
-from kvstore.storage.lmdb_backend import LmdbBackend
-from kvstore.storage.lmdb_files import sync_directory
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.lmdb.files import sync_directory
 from kvstore.storage.row_source import RowSource
 from kvstore.util import mapped_file
 from kvstore.util.places import Kind, Place, patiently

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from kvstore.errors import CorruptionError, DataDirError
 from kvstore.raft.model import ConfChangeType, Entry, EntryType
 from kvstore.storage.row_source import RowSource
-from kvstore.storage.wal_record import (
+from kvstore.storage.wal.record import (
     CRC,
     ENTRY,
     METADATA,

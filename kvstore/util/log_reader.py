@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from kvstore.errors import CorruptionError, DataDirError
 from kvstore.storage.files import Files, OsFiles
-from kvstore.storage.wal import Replay, WalSnapshot, read_last_snapshot
-from kvstore.storage.wal_record import INITIAL_SNAPSHOT, Fault, SegmentReader
-from kvstore.storage.wal_repair import is_torn_tail
-from kvstore.storage.wal_replay import Replayer, corruption
-from kvstore.storage.wal_segment import SegmentFile, check_sequence, list_segments, read_segment
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT, Fault, SegmentReader
+from kvstore.storage.wal.repair import is_torn_tail
+from kvstore.storage.wal.replay import Replayer, corruption
+from kvstore.storage.wal.segment import SegmentFile, check_sequence, list_segments, read_segment
+from kvstore.storage.wal.wal import Replay, WalSnapshot, read_last_snapshot
 
 _OS_FILES = OsFiles()
 

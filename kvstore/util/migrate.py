@@ -24,12 +24,12 @@ from kvstore.errors import ConfigError, DataDirError
 from kvstore.mvcc.backend import BUCKETS, Row, Table
 from kvstore.mvcc.meta_rows import CLUSTER_VERSION_KEY, STORAGE_VERSION_KEY
 from kvstore.raft.model import ConfState, Entry, EntryType, HardState, Snapshot, SnapshotMetadata
-from kvstore.storage.etcd_db import EtcdDbReader
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.row_source import RowSource, small_rows
-from kvstore.storage.snapshot_file import list_snapshot_files, write_snapshot_file
+from kvstore.storage.snapshots.file import list_snapshot_files, write_snapshot_file
 from kvstore.storage.v2_store import encode_v2_store
-from kvstore.storage.wal import Wal, WalSnapshot
+from kvstore.storage.wal.wal import Wal, WalSnapshot
 from kvstore.types import CLUSTER_VERSION
 from kvstore.util.defragment import rewrite_etcd_db
 from kvstore.util.log_reader import Log, read

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from kvstore.errors import DataDirError
 from kvstore.storage.files import OsFiles
-from kvstore.storage.lmdb_files import LmdbFiles
-from kvstore.storage.wal_segment import list_segments
+from kvstore.storage.lmdb.files import LmdbFiles
+from kvstore.storage.wal.segment import list_segments
 
 POLL_S: Final = 0.05
 NOTICE_AFTER_S: Final = 1.0

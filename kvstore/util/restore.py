@@ -33,11 +33,11 @@ from kvstore.raft.model import (
     Snapshot,
     SnapshotMetadata,
 )
-from kvstore.storage.etcd_db import check_digest, has_digest
+from kvstore.storage.etcd_db.etcd_db import check_digest, has_digest
 from kvstore.storage.row_source import RowSource, small_rows
-from kvstore.storage.snapshot_file import write_snapshot_file
+from kvstore.storage.snapshots.file import write_snapshot_file
 from kvstore.storage.v2_store import encode_v2_store
-from kvstore.storage.wal import Wal, WalSnapshot
+from kvstore.storage.wal.wal import Wal, WalSnapshot
 from kvstore.util.places import Kind, Place
 from kvstore.util.states import CONSISTENT_INDEX, TERM, Altered, open_state
 from kvstore.util.targets import Site, building, check_vacant, write_state

@@ -16,8 +16,8 @@ from typing import Final
 
 from kvstore.errors import CorruptionError, DataDirError
 from kvstore.mvcc.backend import BUCKETS, Row, Table
-from kvstore.storage.etcd_db import EtcdDbReader
-from kvstore.storage.lmdb_backend import ReadSnapshot, open_reader
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.storage.lmdb.backend import ReadSnapshot, open_reader
 from kvstore.storage.row_source import RowSource
 from kvstore.util import mapped_file
 from kvstore.util.places import Kind, Place, patiently

@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 from kvstore.errors import CorruptionError, DataDirError
 from kvstore.mvcc.backend import Row, Table
 from kvstore.mvcc.meta_rows import CLUSTER_VERSION_KEY, STORAGE_VERSION_KEY
-from kvstore.storage.etcd_db import EtcdDbWriter
-from kvstore.storage.lmdb_backend import LmdbBackend
-from kvstore.storage.lmdb_files import sync_directory
+from kvstore.storage.etcd_db.etcd_db import EtcdDbWriter
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.lmdb.files import sync_directory
 from kvstore.storage.row_source import RowSource, small_rows
 from kvstore.storage.takeover import check_buckets, copy_rows, refuse_newer
 from kvstore.util.places import Kind

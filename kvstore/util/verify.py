@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from kvstore.errors import CorruptionError, KvstoreError
 from kvstore.mvcc.backend import BUCKETS, Table
 from kvstore.storage.row_source import RowSource, small_rows
-from kvstore.storage.snapshot_file import list_snapshot_files, read_snapshot_file
+from kvstore.storage.snapshots.file import list_snapshot_files, read_snapshot_file
 from kvstore.util.dumps import row_of
 from kvstore.util.hashing import hash_kv, read_index
 from kvstore.util.log_reader import Log, read

@@ -15,11 +15,11 @@ import pytest
 from google.protobuf.message import DecodeError, Message
 
 from kvstore.mvcc.backend import BUCKETS, Table
-from kvstore.storage.etcd_db import EtcdDbReader
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
 from kvstore.storage.files import OsFiles
-from kvstore.storage.lmdb_backend import LmdbBackend
-from kvstore.storage.wal import Wal, read_last_snapshot
-from kvstore.storage.wal_record import INITIAL_SNAPSHOT
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT
+from kvstore.storage.wal.wal import Wal, read_last_snapshot
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

@@ -11,9 +11,9 @@ import pytest
 from google.protobuf.message import Message
 
 from kvstore.errors import DataDirError
-from kvstore.server.snapshots import PUMP_INTERVAL_S, SnapshotStreams
-from kvstore.storage.etcd_db import append_digest, check_digest, status
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.server.snapshot_streams import PUMP_INTERVAL_S, SnapshotStreams
+from kvstore.storage.etcd_db.etcd_db import append_digest, check_digest, status
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.takeover import take_over
 from kvstore.wire.gen import rpc_pb2
 from kvstore.wire.gen.kv_pb2 import KeyValue

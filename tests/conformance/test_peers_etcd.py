@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kvstore.peers import questions
+from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Message, MessageType
-from kvstore.transport.peers import questions
-from kvstore.transport.peers.tls import PeerTls
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.peer_member import WAIT_S, PeerMember, await_streams, wait_for

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.node.inbox import Errand, ErrandKind, ErrandResult, Inbox, Outbox
+from kvstore.batch import Errand, ErrandKind, ErrandResult, Inbox, Outbox
+from kvstore.peers import outlet
+from kvstore.peers.questions import ask_once
+from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Entry, Message, MessageType, Snapshot, SnapshotMetadata
 from kvstore.transport import native
-from kvstore.transport.peers import outlet
-from kvstore.transport.peers.questions import ask_once
-from kvstore.transport.peers.tls import PeerTls
 from kvstore.wire import rpc
 from kvstore.wire.msgapp_codec import MessageEncoder
 from kvstore.wire.raft_codec import encode_message

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kvstore.peers.http_client import Answer
+from kvstore.peers.questions import ask_once, fetch_members
+from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Message, MessageType
-from kvstore.transport.peers.http_client import Answer
-from kvstore.transport.peers.questions import ask_once, fetch_members
-from kvstore.transport.peers.tls import PeerTls
 from kvstore.wire.raft_codec import encode_message
 from tests.support.peer_member import LinkEnd
 from tests.support.servers import etcd, running

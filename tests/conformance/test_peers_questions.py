@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvstore.transport.peers.http_client import Answer
-from kvstore.transport.peers.questions import ask_once, fetch_members, fetch_version
-from kvstore.transport.peers.tls import PeerTls
+from kvstore.peers.http_client import Answer
+from kvstore.peers.questions import ask_once, fetch_members, fetch_version
+from kvstore.peers.tls import PeerTls
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import varint

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kvstore.errors import ConfigError
+from kvstore.peers import questions
+from kvstore.peers.crl import revoked_serials
+from kvstore.peers.http_client import PeerRequestError
+from kvstore.peers.questions import ask_once
+from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Message, MessageType
-from kvstore.transport.peers import questions
-from kvstore.transport.peers.crl import revoked_serials
-from kvstore.transport.peers.http_client import PeerRequestError
-from kvstore.transport.peers.questions import ask_once
-from kvstore.transport.peers.tls import PeerTls
 from kvstore.wire.varint import WireError
 from tests.support.certificates import Authority
 from tests.support.peer_member import LinkEnd, connect, wait_for

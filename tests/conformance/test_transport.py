@@ -17,11 +17,11 @@ import grpc
 import hpack
 import pytest
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import ConfigError
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.transport import native
 from kvstore.transport.base import Transport
-from kvstore.transport.grpc_server import GrpcOptions, GrpcTransport
+from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 from kvstore.transport.mailbox import MailboxLimits
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc

@@ -21,7 +21,7 @@ from types import FrameType
 import grpc
 import pytest
 
-from kvstore.node.inbox import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox
 from kvstore.transport import native
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from kvstore.node.inbox import Inbox, Outbox, Request
+from kvstore.batch import Inbox, Outbox, Request
 from kvstore.transport import native
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kvstore.node.inbox import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox
 from kvstore.transport import native
 from kvstore.transport.mailbox import MailboxLimits
 from kvstore.transport.native import NativeOptions, NativeTransport

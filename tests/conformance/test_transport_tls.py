@@ -18,10 +18,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import ConfigError
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.transport import native
-from kvstore.transport.grpc_server import GrpcOptions, GrpcTransport
+from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.transport.tls import TlsOptions
 from kvstore.wire import rpc

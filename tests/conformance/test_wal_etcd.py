@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 
 from kvstore.raft.model import Entry, EntryType, HardState, Snapshot
-from kvstore.storage.snapshot_file import (
+from kvstore.storage.snapshots.file import (
     decode_snapshot_file,
     encode_snapshot_file,
     list_snapshot_files,
     write_snapshot_file,
 )
 from kvstore.storage.v2_store import encode_v2_store
-from kvstore.storage.wal import Wal, read_last_snapshot, read_snapshots
-from kvstore.storage.wal_record import (
+from kvstore.storage.wal.record import (
     CRC,
     ENTRY,
     INITIAL_SNAPSHOT,
@@ -27,6 +26,7 @@ from kvstore.storage.wal_record import (
     encode_records,
     encode_snapshot_body,
 )
+from kvstore.storage.wal.wal import Wal, read_last_snapshot, read_snapshots
 from kvstore.wire import internal
 from kvstore.wire.gen import rpc_pb2
 from kvstore.wire.members import Member

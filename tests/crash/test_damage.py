@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from kvstore.errors import CorruptionError, DataDirError
-from kvstore.storage.wal_record import ENTRY, SegmentReader, frame_word
+from kvstore.storage.wal.record import ENTRY, SegmentReader, frame_word
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node_harness import Disk, Harness

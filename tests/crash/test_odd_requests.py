@@ -11,9 +11,9 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from kvstore.node.inbox import Inbox
+from kvstore.batch import Inbox
 from kvstore.node.router import SERVICES
-from kvstore.server.errands import PasswordErrands
+from kvstore.server.auth.password_tasks import PasswordErrands
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node_harness import Disk, Harness

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
+from kvstore.batch import Inbox
 from kvstore.errors import DataDirError, StorageFatalError
-from kvstore.node.inbox import Inbox
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node_harness import CallError, Disk, Harness

@@ -10,7 +10,8 @@ import pytest
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.server.discovery import (
+from kvstore.runtime.log.log import Log
+from kvstore.server.discovery.discovery import (
     BAD_SIZE,
     FULL_CLUSTER,
     INVALID_URL,
@@ -19,8 +20,7 @@ from kvstore.server.discovery import (
     DiscoveryError,
     RegistryError,
 )
-from kvstore.server.discovery_registry import open_registry
-from kvstore.server.logs import Log
+from kvstore.server.discovery.registry import open_registry
 from tests.support.dns_server import dns_server
 from tests.support.servers import Server, etcd, etcdctl, free_ports, ours, running
 

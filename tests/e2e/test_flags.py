@@ -14,7 +14,7 @@ import pytest
 
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.server.donor import Donor
+from kvstore.server.boot.snapshot_source import Donor
 from kvstore.transport import native
 from tests.support.certificates import Authority
 from tests.support.servers import Server, etcdctl, ours, running

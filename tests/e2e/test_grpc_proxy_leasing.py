@@ -17,13 +17,13 @@ import pytest
 
 from kvstore.errors import Code
 from kvstore.proxy.cluster_kv import ClusterKv
-from kvstore.proxy.leasing import LeasingKv
+from kvstore.proxy.leasing.leasing import LeasingKv
+from kvstore.proxy.leasing.ownership import Ownership
 from kvstore.proxy.namespace import Namespace
-from kvstore.proxy.ownership import Ownership
 from kvstore.proxy.upstream import Upstream
-from kvstore.server.local_client import CallRefusedError
-from kvstore.server.logs import Log
-from kvstore.transport.grpc_dial import DialTls
+from kvstore.runtime.local_client import CallRefusedError
+from kvstore.runtime.log.log import Log
+from kvstore.transport.grpcio.dial import DialTls
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.proxies import ETCDS, OURS, Proxy, proxy

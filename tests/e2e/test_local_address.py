@@ -8,9 +8,9 @@ import pytest
 
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.server.member_address import local_address_of
-from kvstore.transport.peers.http_client import PeerRequestError, dial
-from kvstore.transport.peers.tls import PeerTls
+from kvstore.peers.http_client import PeerRequestError, dial
+from kvstore.peers.tls import PeerTls
+from kvstore.server.boot.member_address import local_address_of
 from tests.support.servers import free_ports, ours, running
 
 pytestmark = pytest.mark.e2e

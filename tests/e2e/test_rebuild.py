@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvstore.mvcc.backend import Table
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.transport import native
 from tests.support.certificates import Authority
 from tests.support.servers import Server, etcdctl, free_ports, ours, together

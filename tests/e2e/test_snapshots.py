@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from kvstore.mvcc.backend import BUCKETS
-from kvstore.storage.etcd_db import EtcdDbReader, status
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader, status
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.servers import Server, etcd, etcdctl, etcdutl, ours, running

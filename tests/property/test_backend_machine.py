@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kvstore.mvcc.backend import Backend, Row, Table
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
 
 TABLES = st.sampled_from([Table.KEY, Table.META, Table.LEASE])

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvstore.errors import ConfigError
+from kvstore.peers.tls import PeerTls, PeerTlsError, server_context
 from kvstore.transport import native
-from kvstore.transport.peers.tls import PeerTls, PeerTlsError, server_context
 from kvstore.transport.tls import TlsOptions
 from kvstore.wire import rpc
 from tests.support.certificates import Authority

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvstore.auth.tokens import SimpleTokens
-from kvstore.server.auth_jwt import TOKEN_BYTES_MAX, JwtKeys
-from kvstore.server.logs import Log
+from kvstore.runtime.log.log import Log
+from kvstore.server.auth.jwt import TOKEN_BYTES_MAX, JwtKeys
 from tests.support.node_harness import FakeClock
 
 SECRET = b"a secret of 64 bytes that nobody else has, and nobody will guess!"

@@ -7,10 +7,10 @@ from typing import Final
 from typing_extensions import override
 
 from kvstore.apply.ranges import execute_range
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Refusal
 from kvstore.mvcc.backend import Table
 from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.node.parts import Parts
 from kvstore.node.ports import LogFile
 from kvstore.raft.model import Entry, HardState

@@ -12,8 +12,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from kvstore.batch import HAS_LEADER, Inbox, Outbox
 from kvstore.errors import TIMEOUT, TIMEOUT_WAIT_APPLY
-from kvstore.node.inbox import HAS_LEADER, Inbox, Outbox
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.sim.checks import UNSURE, Call, Checker, demand, tag

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from typing_extensions import override
 
 from kvstore.apply.membership import Membership
+from kvstore.batch import Inbox, Outbox
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.mvcc.backend import Backend
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.node.parts import Parts
 from kvstore.node.ports import SnapshotKeeper
 from kvstore.node.turn import Node
 from kvstore.raft.model import Entry, HardState, Snapshot, SnapshotMetadata
-from kvstore.server.assemble import build
-from kvstore.server.bootstrap import Boot, Founding, boot
-from kvstore.server.data_dir import DataDir
-from kvstore.server.logs import Log
-from kvstore.storage.wal import Wal
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.assemble import build
+from kvstore.server.boot.bootstrap import Boot, Founding, boot
+from kvstore.server.boot.data_dir import DataDir
+from kvstore.storage.wal.wal import Wal
 from tests.sim.checks import Checker, demand
 from tests.sim.disk import SimBackend, SimFiles
 from tests.sim.faults import Faults

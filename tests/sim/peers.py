@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from typing_extensions import override
 
-from kvstore.node.inbox import Errand, ErrandResult, Inbox, Metadata, Outbox
+from kvstore.batch import Errand, ErrandResult, Inbox, Metadata, Outbox
 from kvstore.node.parts import Parts
+from kvstore.peers.http_client import PeerRequestError
+from kvstore.peers.listener import Reply, Request
+from kvstore.peers.questions import RemoteCluster, Versions
 from kvstore.raft.model import Message
-from kvstore.server.local_client import CallRefusedError, LocalClient
-from kvstore.server.peer_questions import Facts, PeerQuestions
-from kvstore.transport.peers.http_client import PeerRequestError
-from kvstore.transport.peers.listener import Reply, Request
-from kvstore.transport.peers.questions import RemoteCluster, Versions
+from kvstore.runtime.local_client import CallRefusedError, LocalClient
+from kvstore.server.peering.questions import Facts, PeerQuestions
 from tests.sim.violation import demand
 from tests.support.cluster_network import Links, Network
 

@@ -5,7 +5,7 @@ Two runs of one seed must have the same; where they part, `lines` (if kept) tell
 
 import hashlib
 
-from kvstore.node.inbox import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox
 
 
 class Trace:

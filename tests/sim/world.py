@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kvstore.errors import ConfigError, CorruptionError, DataDirError, StorageFatalError
 from kvstore.mvcc.backend import Table
-from kvstore.server.bootstrap import Founding
+from kvstore.server.boot.bootstrap import Founding
 from tests.sim import options as characters
 from tests.sim.checks import SECOND_NS, Checker, demand
 from tests.sim.clients import Clients

@@ -15,12 +15,12 @@ from google.protobuf.message import Message
 from typing_extensions import override
 
 from kvstore.auth.tokens import TokenKeys
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Refusal
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.node.ports import LogFile
 from kvstore.raft.model import Entry, HardState
-from kvstore.server.auth_tokens import keys_of
-from kvstore.server.errands import PasswordErrands
+from kvstore.server.auth.password_tasks import PasswordErrands
+from kvstore.server.auth.tokens import keys_of
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

@@ -22,18 +22,18 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from typing_extensions import override
 
+from kvstore.batch import AS_PEER, Errand, ErrandResult, Inbox, Metadata, Outbox
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.mvcc.backend import Backend
-from kvstore.node.inbox import AS_PEER, Errand, ErrandResult, Inbox, Metadata, Outbox
 from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
-from kvstore.server.assemble import build
-from kvstore.server.bootstrap import Boot, Founding, boot
-from kvstore.server.data_dir import DataDir
-from kvstore.server.logs import Log
-from kvstore.transport.peers.http_client import PeerRequestError
-from kvstore.transport.peers.questions import RemoteCluster, Versions
+from kvstore.peers.http_client import PeerRequestError
+from kvstore.peers.questions import RemoteCluster, Versions
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.assemble import build
+from kvstore.server.boot.bootstrap import Boot, Founding, boot
+from kvstore.server.boot.data_dir import DataDir
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.sim.disk import SimBackend, SimFiles

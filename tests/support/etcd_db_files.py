@@ -4,8 +4,8 @@ import struct
 from pathlib import Path
 
 from kvstore.mvcc.backend import BUCKETS, Row
-from kvstore.storage.etcd_db import EtcdDbReader, EtcdDbWriter
-from kvstore.storage.etcd_db_stream import plan_db
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader, EtcdDbWriter
+from kvstore.storage.etcd_db.stream import plan_db
 from kvstore.wire.splice import encode_kv
 
 Buckets = dict[bytes, list[Row]]

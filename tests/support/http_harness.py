@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.config.model import Config
-from kvstore.node.inbox import Inbox, Outbox
-from kvstore.server.http.exchange import Headers, Request, Responder, Socket, WholeBody
-from kvstore.server.http.service import Extras, HttpService
-from kvstore.server.http.site import Handler
-from kvstore.server.logs import Log
-from kvstore.server.side_loop import SideLoop
+from kvstore.http.exchange import Headers, Request, Responder, Socket, WholeBody
+from kvstore.http.site import Handler
+from kvstore.runtime.log.log import Log
+from kvstore.runtime.side_loop import SideLoop
+from kvstore.server.pages.service import Extras, HttpService
 from tests.support.node_harness import Disk, Harness
 
 WAIT_S = 20.0

@@ -16,21 +16,21 @@ from pathlib import Path
 
 from google.protobuf.message import Message as Proto
 
+from kvstore.batch import Errand, ErrandKind, ErrandResult, Inbox, Outbox
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.mvcc.backend import Backend
-from kvstore.node.inbox import Errand, ErrandKind, ErrandResult, Inbox, Outbox
 from kvstore.node.turn import Node
+from kvstore.peers.http_client import PeerRequestError
+from kvstore.peers.questions import RemoteCluster, Versions
 from kvstore.raft.model import Message, Role
-from kvstore.server.assemble import build
-from kvstore.server.bootstrap import Founding, boot
-from kvstore.server.data_dir import prepare
-from kvstore.server.logs import Log
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.assemble import build
+from kvstore.server.boot.bootstrap import Founding, boot
+from kvstore.server.boot.data_dir import prepare
 from kvstore.storage.files import UnsyncedFiles
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
-from kvstore.transport.peers.http_client import PeerRequestError
-from kvstore.transport.peers.questions import RemoteCluster, Versions
 from kvstore.types import SERVER_VERSION
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb

@@ -18,20 +18,20 @@ from pathlib import Path
 from google.protobuf.message import Message
 from typing_extensions import override
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.config.initial_cluster import initial_members
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import KvstoreError, StorageFatalError
 from kvstore.mvcc.backend import Backend
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.node.turn import Node
-from kvstore.server.assemble import build
-from kvstore.server.bootstrap import Founding, boot
-from kvstore.server.data_dir import prepare
-from kvstore.server.logs import Log
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.assemble import build
+from kvstore.server.boot.bootstrap import Founding, boot
+from kvstore.server.boot.data_dir import prepare
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
-from kvstore.storage.wal import SEGMENT_BYTES
+from kvstore.storage.wal.wal import SEGMENT_BYTES
 from kvstore.wire import rpc
 from tests.support.fault_files import FaultFiles
 

@@ -14,19 +14,19 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
-from kvstore.node.inbox import Inbox
+from kvstore.batch import Inbox
+from kvstore.peers.handlers import Questions
+from kvstore.peers.http_client import HttpConnection
+from kvstore.peers.identity import Identity
+from kvstore.peers.listener import Reply, Request, plain
+from kvstore.peers.network import NetworkOptions, PeerNetwork
+from kvstore.peers.snapshot_receiver import SnapshotReceiver
+from kvstore.peers.snapshot_sender import PIECE_BYTES, OpenSnapshot
+from kvstore.peers.tls import PeerTls
 from kvstore.raft.config import Config
 from kvstore.raft.model import ConfChange, Message, MessageType
 from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState
-from kvstore.transport.peers.handlers import Questions
-from kvstore.transport.peers.http_client import HttpConnection
-from kvstore.transport.peers.identity import Identity
-from kvstore.transport.peers.listener import Reply, Request, plain
-from kvstore.transport.peers.network import NetworkOptions, PeerNetwork
-from kvstore.transport.peers.snapshot_receiver import SnapshotReceiver
-from kvstore.transport.peers.snapshot_sender import PIECE_BYTES, OpenSnapshot
-from kvstore.transport.peers.tls import PeerTls
 from tests.support.raft_node import Driven
 
 WAIT_S = 15.0
@@ -288,7 +288,7 @@ class PeerMember(LinkEnd):
 
 def raw_request(url: str, head: str, body: bytes = b"") -> HttpConnection:
     """Send a request's head as it stands, and a body; for what no client would send."""
-    from kvstore.transport.peers.http_client import dial
+    from kvstore.peers.http_client import dial
 
     connection = dial(url, PeerTls(), 5.0)
     connection.socket.sendall(head.replace("\n", "\r\n").encode() + body)

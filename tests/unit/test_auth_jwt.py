@@ -21,9 +21,9 @@ from kvstore.auth.tokens import Claims, NoTokens, SignedTokens, SimpleTokens
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import VERIFY_ONLY, ConfigError
-from kvstore.server.auth_jwt import JwtKeys
-from kvstore.server.auth_tokens import bcrypt_cost_of, tokens_of
-from kvstore.server.logs import Log
+from kvstore.runtime.log.log import Log
+from kvstore.server.auth.jwt import JwtKeys
+from kvstore.server.auth.tokens import bcrypt_cost_of, tokens_of
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.auth_member import READ, AuthMember

@@ -3,10 +3,10 @@ import threading
 import bcrypt
 import pytest
 
-from kvstore.node.inbox import Errand, ErrandKind, Inbox, Outbox
-from kvstore.server import auth_passwords
-from kvstore.server.auth_passwords import PasswordCheck, hash_password
-from kvstore.server.errands import PasswordErrands
+from kvstore.batch import Errand, ErrandKind, Inbox, Outbox
+from kvstore.server.auth import passwords as auth_passwords
+from kvstore.server.auth.password_tasks import PasswordErrands
+from kvstore.server.auth.passwords import PasswordCheck, hash_password
 
 
 def test_hashes_are_as_gos() -> None:

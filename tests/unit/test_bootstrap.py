@@ -7,12 +7,12 @@ from kvstore.mvcc.backend import Table
 from kvstore.raft.config import Config
 from kvstore.raft.model import Entry, HardState
 from kvstore.raft.rawnode import RawNode
-from kvstore.server.bootstrap import Founding, boot
-from kvstore.server.data_dir import prepare
-from kvstore.server.logs import Log
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.bootstrap import Founding, boot
+from kvstore.server.boot.data_dir import prepare
 from kvstore.storage.files import OsFiles
-from kvstore.storage.lmdb_backend import LmdbBackend
-from kvstore.storage.wal import Wal
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.wal.wal import Wal
 from kvstore.wire.gen import metadata_pb2
 
 

@@ -9,7 +9,7 @@ LIVE = 1_000_000
 # ones, and how many of 1000 new cycles are left once others have been made after them.
 PROGRAM = f"""
 import gc, weakref
-from kvstore.server.collector import keep_collections_short
+from kvstore.runtime.collector import keep_collections_short
 
 class Knot:
     def __init__(self):

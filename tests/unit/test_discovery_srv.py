@@ -6,10 +6,10 @@ from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import ConfigError
-from kvstore.server.discovery_dns import DnsError, Service
-from kvstore.server.discovery_srv import cluster_by_srv
-from kvstore.server.founding import peer_tls_of
-from kvstore.server.logs import Log
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.founding import peer_tls_of
+from kvstore.server.discovery.dns import DnsError, Service
+from kvstore.server.discovery.srv import cluster_by_srv
 
 ADDRESSES = {"one.test": "10.0.0.1", "two.test": "10.0.0.2", "three.test": "10.0.0.3"}
 

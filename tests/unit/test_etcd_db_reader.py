@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kvstore.errors import CorruptionError, DataDirError
-from kvstore.storage.etcd_db import EtcdDbReader
-from kvstore.storage.etcd_db_page import NO_FREELIST, Meta, decode_meta, encode_meta
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.storage.etcd_db.page import NO_FREELIST, Meta, decode_meta, encode_meta
 from tests.support.etcd_db_files import BRANCH, LEAF, PAGE, page_headers, read, sample, write
 
 Damage = Callable[[bytearray, "Shape"], None]

@@ -11,10 +11,11 @@ import pytest
 
 from kvstore.errors import Code
 from kvstore.mvcc.backend import Table
-from kvstore.server import snapshots
-from kvstore.server.snapshots import BACKLOG_BYTES_MAX, BLOB_BYTES, End, SnapshotStreams
-from kvstore.storage import disk_room, snapshot_writer
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.server import snapshot_streams as snapshots
+from kvstore.server.snapshot_streams import BACKLOG_BYTES_MAX, BLOB_BYTES, End, SnapshotStreams
+from kvstore.storage import disk_room
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.snapshots import writer as snapshot_writer
 from kvstore.wire.gen.rpc_pb2 import SnapshotResponse
 from tests.support.etcd_db_files import Buckets, read, sample
 

@@ -7,7 +7,7 @@ import google_crc32c
 import pytest
 
 from kvstore.errors import CorruptionError
-from kvstore.storage.etcd_db import append_digest, check_digest, digest, has_digest, status
+from kvstore.storage.etcd_db.etcd_db import append_digest, check_digest, digest, has_digest, status
 from tests.support.etcd_db_files import put_row, revision, sample, write
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from kvstore.errors import CorruptionError, DataDirError
 from kvstore.mvcc.backend import Row
-from kvstore.storage.arrival import STEP_S_MAX, PipeArrival, is_due, word
-from kvstore.storage.etcd_db import EtcdDbReader
-from kvstore.storage.etcd_db_layout import leaf_sizes, leaves
-from kvstore.storage.etcd_db_stream import plan_db
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.storage.etcd_db.layout import leaf_sizes, leaves
+from kvstore.storage.etcd_db.stream import plan_db
+from kvstore.storage.snapshots.arrival import STEP_S_MAX, PipeArrival, is_due, word
 from tests.support.etcd_db_files import (
     BRANCH,
     LEAF,

@@ -10,7 +10,7 @@ from kvstore.errors import CorruptionError, DataDirError, KvstoreError
 from kvstore.mvcc.backend import BUCKETS, Table
 from kvstore.storage import takeover
 from kvstore.storage.files import OsFiles
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.takeover import TakenOver, take_over
 from tests.support.etcd_db_files import Buckets, put_row, sample, write
 

@@ -10,7 +10,7 @@ import pytest
 
 from kvstore.errors import CorruptionError
 from kvstore.mvcc.backend import Row
-from kvstore.storage.etcd_db import EtcdDbReader, EtcdDbWriter
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader, EtcdDbWriter
 from tests.support.etcd_db_files import (
     BRANCH,
     LEAF,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kvstore.node.inbox import Inbox
+from kvstore.batch import Inbox
 from kvstore.raft.model import Entry, HardState, Message, MessageType
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb

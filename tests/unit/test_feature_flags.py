@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kvstore.batch import Inbox
 from kvstore.errors import TOO_MANY_REQUESTS
 from kvstore.lease.row import decode_row
 from kvstore.mvcc.backend import Table
-from kvstore.node.inbox import Inbox
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.cluster_harness import SECOND, Cluster

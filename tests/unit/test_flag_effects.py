@@ -9,12 +9,12 @@ import pytest
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.server.assemble import limits_of
-from kvstore.server.auth_tokens import bcrypt_cost_of
+from kvstore.server.auth.tokens import bcrypt_cost_of
+from kvstore.server.boot.assemble import limits_of
+from kvstore.server.boot.founding import peer_tls_of
 from kvstore.server.client_port import native_options
-from kvstore.server.discovery_registry import GrpcRegistry
-from kvstore.server.founding import peer_tls_of
-from kvstore.server.http.service import client_tls
+from kvstore.server.discovery.registry import GrpcRegistry
+from kvstore.server.pages.service import client_tls
 from kvstore.server.tracing import tracing_of
 from kvstore.wire.rpc import METHODS
 from tests.support.certificates import Authority
@@ -170,7 +170,7 @@ def test_others() -> None:
 
 def test_every_method_is_served(tmp_path: Path) -> None:
     """In all clients' eyes: no method of etcd's protocol is unknown here."""
-    from kvstore.node.streams import SERVED
+    from kvstore.node.streams.streams import SERVED
     from tests.support.node_harness import Disk, Harness
 
     harness = Harness(tmp_path, Disk(in_memory=True))

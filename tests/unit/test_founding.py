@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from kvstore.errors import ConfigError
-from kvstore.server.founding import Founding, Identity, identity
-from kvstore.server.logs import Log
-from kvstore.transport.peers.http_client import PeerRequestError
-from kvstore.transport.peers.questions import RemoteCluster, Versions
+from kvstore.peers.http_client import PeerRequestError
+from kvstore.peers.questions import RemoteCluster, Versions
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.founding import Founding, Identity, identity
 from kvstore.wire.members import Member, member_id
 
 THREE = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvstore.errors import ConfigError
-from kvstore.transport.grpc_dial import DialTls, check_files, common_name_of, dial_plan, is_secure
+from kvstore.transport.grpcio.dial import DialTls, check_files, common_name_of, dial_plan, is_secure
 from tests.support.certificates import Authority
 
 

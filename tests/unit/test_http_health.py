@@ -9,14 +9,14 @@ from typing import cast
 
 import pytest
 
+from kvstore.batch import Metadata
 from kvstore.config.model import Config
-from kvstore.node.inbox import Metadata
-from kvstore.server.http.exchange import Request
-from kvstore.server.http.health import HealthCounts, HealthPages, NodeHealth, alarms_of
-from kvstore.server.http.pages import VersionPage
-from kvstore.server.http.pprof_format import profile
-from kvstore.server.local_client import CallRefusedError, LocalClient
-from kvstore.server.logs import Log
+from kvstore.http.exchange import Request
+from kvstore.runtime.local_client import CallRefusedError, LocalClient
+from kvstore.runtime.log.log import Log
+from kvstore.server.pages.health import HealthCounts, HealthPages, NodeHealth, alarms_of
+from kvstore.server.pages.pages import VersionPage
+from kvstore.server.pages.pprof_format import profile
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.http_harness import Kept, Pages

@@ -9,10 +9,10 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstore.server.http.go_text import quote
-from kvstore.server.http.json_decode import DEPTH_MAX, decode
-from kvstore.server.http.json_encode import encode, encode_chunk, encode_status
-from kvstore.server.http.json_scan import JsonError, ValueScanner
+from kvstore.http.go_text import quote
+from kvstore.server.gateway.json_decode import DEPTH_MAX, decode
+from kvstore.server.gateway.json_encode import encode, encode_chunk, encode_status
+from kvstore.server.gateway.json_scan import JsonError, ValueScanner
 from kvstore.wire import rpc
 from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

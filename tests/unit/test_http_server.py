@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.server.http import h1_server
-from kvstore.server.http.exchange import Request, Responder
-from kvstore.server.http.h1_server import H1Server
-from kvstore.server.logs import Log
+from kvstore.http import h1_server
+from kvstore.http.exchange import Request, Responder
+from kvstore.http.h1_server import H1Server
+from kvstore.runtime.log.log import Log
 from tests.support.http_client import WebSocket, Wire, ask
 from tests.support.http_harness import Pages
 

@@ -6,12 +6,12 @@ import pytest
 
 from kvstore.config.model import Config
 from kvstore.errors import Code
-from kvstore.server.http.access import host_name
-from kvstore.server.http.call_metadata import call_context
-from kvstore.server.http.exchange import Request
-from kvstore.server.http.service import Extras
-from kvstore.server.http.site import clean_path
-from kvstore.server.local_client import CallRefusedError
+from kvstore.http.exchange import Request
+from kvstore.http.site import clean_path
+from kvstore.runtime.local_client import CallRefusedError
+from kvstore.server.gateway.call_metadata import call_context
+from kvstore.server.pages.access import host_name
+from kvstore.server.pages.service import Extras
 from tests.support.http_harness import Pages
 
 

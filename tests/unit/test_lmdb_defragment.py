@@ -15,8 +15,8 @@ import pytest
 
 from kvstore.errors import DefragmentError, StorageFatalError
 from kvstore.mvcc.backend import Row, Table
-from kvstore.storage.defragment import FileCopy, Journal
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.lmdb.defragment import FileCopy, Journal
 from kvstore.storage.memory_backend import MemoryBackend
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ KILLED_AT_EVENT = """
 import os, signal, sys
 from pathlib import Path
 from kvstore.mvcc.backend import Table
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.lmdb.backend import LmdbBackend
 
 backend = LmdbBackend(Path(sys.argv[1]))
 backend.delete(Table.KEY, b"k0001")
@@ -175,7 +175,7 @@ def test_no_room_for_the_copy_is_told_before_it_begins(
 ) -> None:
     backend = LmdbBackend(tmp_path)
     fill(backend, 0, 100)
-    monkeypatch.setattr("kvstore.storage.lmdb_backend.free_bytes", lambda path: 4096)
+    monkeypatch.setattr("kvstore.storage.lmdb.backend.free_bytes", lambda path: 4096)
     with pytest.raises(DefragmentError, match=r"the copy needs \d+ bytes, .* has 4096"):
         backend.start_defragment()
     assert not backend.defragmenting()

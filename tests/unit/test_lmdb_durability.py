@@ -13,7 +13,7 @@ import pytest
 
 from kvstore.errors import CorruptionError, DataDirError, KvstoreError, StorageFatalError
 from kvstore.mvcc.backend import Table
-from kvstore.storage.lmdb_backend import FORMAT_KEY, LmdbBackend
+from kvstore.storage.lmdb.backend import FORMAT_KEY, LmdbBackend
 from tests.support.file_limits import files_limited_to
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ PRELUDE = """
 import os, signal, sys
 from pathlib import Path
 from kvstore.mvcc.backend import Table
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.lmdb.backend import LmdbBackend
 def key(n): return n.to_bytes(8, "big") + b"_" + bytes(8)
 backend = LmdbBackend(Path(sys.argv[1]))
 """

@@ -9,14 +9,14 @@ import pytest
 
 from kvstore.errors import DataDirError
 from kvstore.mvcc.backend import Table
-from kvstore.storage.lmdb_backend import LmdbBackend, open_reader
+from kvstore.storage.lmdb.backend import LmdbBackend, open_reader
 
 ROOT = Path(__file__).parents[2]
 READER = """
 import sys
 from pathlib import Path
 from kvstore.mvcc.backend import Table
-from kvstore.storage.lmdb_backend import open_reader
+from kvstore.storage.lmdb.backend import open_reader
 with open_reader(Path(sys.argv[1])) as snapshot:
     print("open", len(snapshot.tables()), flush=True)
     sys.stdin.readline()
@@ -130,7 +130,7 @@ def test_a_reader_outlives_the_swap_of_a_defragmentation(tmp_path: Path) -> None
 
 
 def test_no_state_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvstore.storage.lmdb_backend.READER_RETRY_S", 0.0)
+    monkeypatch.setattr("kvstore.storage.lmdb.backend.READER_RETRY_S", 0.0)
     with pytest.raises(DataDirError, match="cannot be opened"), open_reader(tmp_path):
         pass
     assert not os.listdir(tmp_path)

@@ -12,9 +12,9 @@ import pytest
 
 from kvstore.config.log_rotation import Rotation, parse_rotation
 from kvstore.errors import ConfigError
-from kvstore.server import journal
-from kvstore.server.log_rotation import RotatedFile
-from kvstore.server.logs import open_log
+from kvstore.runtime.log import journal
+from kvstore.runtime.log.log import open_log
+from kvstore.runtime.log.rotation import RotatedFile
 
 LINE = b"x" * 99 + b"\n"
 STAMP = r"etcd-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}\.log"

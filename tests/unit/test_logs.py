@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kvstore.errors import ConfigError
-from kvstore.server import logs
-from kvstore.server.logs import Log, capture_library_logs, open_log, timestamp
+from kvstore.runtime.log import log as logs
+from kvstore.runtime.log.log import Log, capture_library_logs, open_log, timestamp
 
 ReadLines = Callable[[], list[str]]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Code
-from kvstore.node.inbox import Inbox, Outbox
-from kvstore.server.local_client import FOR_CLIENTS
+from kvstore.runtime.local_client import FOR_CLIENTS
 from kvstore.server.metrics.calls import Calls, Slow
 from kvstore.wire import rpc
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Code
 from kvstore.histograms import DISK_BOUNDS, Histogram
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.node.limits import MILLISECOND_NS
 from kvstore.server.metrics.calls import Slow
 from kvstore.server.metrics.gathering import WAITING_MAX, BusyError, Gathering

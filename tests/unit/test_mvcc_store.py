@@ -10,7 +10,7 @@ from kvstore.mvcc.backend import Backend, Table
 from kvstore.mvcc.ranges import RangeResult
 from kvstore.mvcc.revision import revision_key
 from kvstore.mvcc.store import Event, Store
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
 from kvstore.wire.splice import encode_kv, parse_kv
 

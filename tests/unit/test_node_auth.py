@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kvstore.batch import AS_ROOT, Inbox
 from kvstore.errors import (
     AUTH_FAILED,
     AUTH_NOT_ENABLED,
@@ -21,8 +22,7 @@ from kvstore.errors import (
     CorruptionError,
 )
 from kvstore.mvcc.backend import Table
-from kvstore.node.auth_logins import PASSWORDS_MAX
-from kvstore.node.inbox import AS_ROOT, Inbox
+from kvstore.node.auth.logins import PASSWORDS_MAX
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2, health_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

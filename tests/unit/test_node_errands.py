@@ -1,5 +1,5 @@
-from kvstore.node.errands import ERRANDS_MAX, ErrandDesk
-from kvstore.node.inbox import ErrandKind, ErrandResult, Outbox
+from kvstore.batch import ErrandKind, ErrandResult, Outbox
+from kvstore.node.offloaded import ERRANDS_MAX, ErrandDesk
 
 
 def test_results_come_back_to_who_asked() -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from kvstore.mvcc.event import PUT, Event
-from kvstore.node.figures import Figures, prefix_of
-from kvstore.node.heavy_hitters import HeavyHitters
-from kvstore.node.moderation import INTERVAL_NS, LINES_MAX, Moderation
+from kvstore.node.metering.counters import Figures, prefix_of
+from kvstore.node.metering.heavy_hitters import HeavyHitters
+from kvstore.node.metering.rate_limiter import INTERVAL_NS, LINES_MAX, Moderation
 from kvstore.wire.internal import Field
 
 MS = 1_000_000

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.node.inbox import Inbox
+from kvstore.batch import Inbox
 from kvstore.wire import rpc
 from kvstore.wire.gen import health_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

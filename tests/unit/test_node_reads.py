@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.node.gets import is_get
-from kvstore.node.inbox import Inbox
+from kvstore.batch import Inbox
+from kvstore.node.reads.gets import is_get
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node_harness import CallError, Disk, Harness

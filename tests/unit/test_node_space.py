@@ -1,6 +1,6 @@
 """The early warning before the quota, and the end of the alarm once space is back."""
 
-from kvstore.node.space import CHECK_INTERVAL_NS, RETRY_NS, Space
+from kvstore.node.upkeep.space import CHECK_INTERVAL_NS, RETRY_NS, Space
 
 LIMIT = 1000
 

@@ -132,7 +132,7 @@ def test_the_end_of_a_downgrade(group: Group, monkeypatch: pytest.MonkeyPatch) -
     group.run_for(5)
     downgrade(group, "b", ENABLE, "3.6.0")
     group.run_for(5)
-    monkeypatch.setattr("kvstore.node.versions.SERVER_VERSION", "3.6.9")
+    monkeypatch.setattr("kvstore.node.cluster.versions.SERVER_VERSION", "3.6.9")
     for member in group.members.values():
         member.version = "3.6.4"
     group.run_for(15)

@@ -23,7 +23,7 @@ from kvstore.config.initial_cluster import initial_members
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.server.systemd import VARIABLE, notify_ready
+from kvstore.runtime.systemd import VARIABLE, notify_ready
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose.yaml"

@@ -12,12 +12,12 @@ from kvstore.errors import KvstoreError
 from kvstore.mvcc.backend import Table
 from kvstore.mvcc.meta_rows import CONF_STATE_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
 from kvstore.raft.model import Message, MessageType, Snapshot, SnapshotMetadata
-from kvstore.server.peer_snapshots import DatabaseFiles
-from kvstore.storage import peer_snapshot_writer
-from kvstore.storage.etcd_db import EtcdDbReader
-from kvstore.storage.lmdb_backend import LmdbBackend
-from kvstore.storage.lmdb_files import received_path
-from kvstore.storage.peer_snapshot_head import snapshot_of
+from kvstore.server.peering.snapshots import DatabaseFiles
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.lmdb.files import received_path
+from kvstore.storage.snapshots import peer_writer as peer_snapshot_writer
+from kvstore.storage.snapshots.peer_head import snapshot_of
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import WireError

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kvstore.transport.peers.chunks import Dechunker, chunk
+from kvstore.peers.chunks import Dechunker, chunk
 from kvstore.wire.varint import WireError
 
 

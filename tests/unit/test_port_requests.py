@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Code
-from kvstore.node.inbox import Inbox, Outbox
-from kvstore.server.http.exchange import Request, Responder
-from kvstore.server.http.port_requests import PortRequests
-from kvstore.server.logs import Log
-from kvstore.server.side_loop import SideLoop
+from kvstore.http.exchange import Request, Responder
+from kvstore.http.port_requests import PortRequests
+from kvstore.runtime.log.log import Log
+from kvstore.runtime.side_loop import SideLoop
 
 WAIT_S = 10.0
 

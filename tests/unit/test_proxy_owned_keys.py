@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from kvstore.proxy.owned_keys import PAUSE_S, Acquisition, Owned, OwnedKeys, do_meet, is_within
+from kvstore.proxy.leasing.owned_keys import (
+    PAUSE_S,
+    Acquisition,
+    Owned,
+    OwnedKeys,
+    do_meet,
+    is_within,
+)
 from kvstore.wire.gen import kv_pb2
 
 KEYS = [b"a", b"b", b"c"]

@@ -3,8 +3,8 @@
 import random
 from collections import Counter
 
-from kvstore.proxy.remotes import Remotes
-from kvstore.server.discovery_dns import Service
+from kvstore.proxy.gateway.remotes import Remotes
+from kvstore.server.discovery.dns import Service
 
 
 def remotes(*rows: tuple[str, int, int]) -> Remotes:

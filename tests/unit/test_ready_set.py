@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from kvstore.peers.counters import PeerCounters
+from kvstore.peers.inlet import Inlet
+from kvstore.peers.ready_set import ReadySet
 from kvstore.raft.model import Message, MessageType
-from kvstore.transport.peers.counters import PeerCounters
-from kvstore.transport.peers.inlet import Inlet
-from kvstore.transport.peers.ready_set import ReadySet
 from kvstore.wire.msgapp_codec import MessageDecoder, MessageEncoder
 
 WAIT_S = 10.0

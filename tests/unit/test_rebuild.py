@@ -4,8 +4,8 @@ import pytest
 
 from kvstore.errors import DataDirError
 from kvstore.raft.model import Entry
-from kvstore.server.rebuild import Position, check
-from kvstore.storage.wal import Replay, WalSnapshot
+from kvstore.server.boot.rebuild import Position, check
+from kvstore.storage.wal.wal import Replay, WalSnapshot
 
 LAST = WalSnapshot(10, 3)
 # The log begins after 10, term 3, and holds 11 to 14.

@@ -12,15 +12,15 @@ import pytest
 from kvstore.errors import CorruptionError, DataDirError
 from kvstore.mvcc.backend import BUCKETS, Table
 from kvstore.raft.model import ConfState, Entry, HardState
-from kvstore.server.bootstrap import Boot, Founding, boot
-from kvstore.server.data_dir import DataDir, prepare
-from kvstore.server.logs import Log
-from kvstore.storage.arrival import PipeArrival, word
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.bootstrap import Boot, Founding, boot
+from kvstore.server.boot.data_dir import DataDir, prepare
 from kvstore.storage.files import OsFiles
-from kvstore.storage.lmdb_backend import LmdbBackend
-from kvstore.storage.lmdb_files import received_path
-from kvstore.storage.received import prepare_received
-from kvstore.storage.wal import Wal, WalSnapshot
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.lmdb.files import received_path
+from kvstore.storage.snapshots.arrival import PipeArrival, word
+from kvstore.storage.snapshots.received import prepare_received
+from kvstore.storage.wal.wal import Wal, WalSnapshot
 from kvstore.wire.gen import metadata_pb2
 from tests.support.etcd_db_files import Buckets, write, write_planned
 

@@ -11,7 +11,7 @@ from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import ConfigError
-from kvstore.server.self_cert import provide, with_made_certificates
+from kvstore.server.boot.self_cert import provide, with_made_certificates
 
 NOW_S = 1_700_000_000
 DAY_S = 86_400

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from kvstore.batch import Inbox, Outbox, Request, ServiceCall
 from kvstore.errors import Code
-from kvstore.node.inbox import Inbox, Outbox, Request, ServiceCall
-from kvstore.server.local_client import WAITING_MAX, CallRefusedError
-from kvstore.server.logs import Log
-from kvstore.server.side_loop import SideLoop
+from kvstore.runtime.local_client import WAITING_MAX, CallRefusedError
+from kvstore.runtime.log.log import Log
+from kvstore.runtime.side_loop import SideLoop
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node_harness import Disk, Harness

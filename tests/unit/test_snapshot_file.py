@@ -7,7 +7,7 @@ import pytest
 
 from kvstore.errors import CorruptionError, StorageFatalError
 from kvstore.raft.model import ConfState, Snapshot, SnapshotMetadata
-from kvstore.storage.snapshot_file import (
+from kvstore.storage.snapshots.file import (
     encode_snapshot_file,
     list_snapshot_files,
     purge_snapshot_files,

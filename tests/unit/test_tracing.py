@@ -6,8 +6,8 @@ import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Code
-from kvstore.node.inbox import Inbox, Outbox
 from kvstore.server.tracing import SAMPLING_RATE_MAX, Tracing
 from kvstore.wire import rpc
 from tests.support.otlp_collector import Collector, collecting

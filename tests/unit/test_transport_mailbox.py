@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kvstore.node.inbox import Inbox
+from kvstore.batch import Inbox
 from kvstore.transport.mailbox import Mailbox, MailboxLimits, ReadAhead
 
 WAIT_S = 10.0

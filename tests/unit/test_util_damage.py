@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from kvstore.raft.model import Entry, EntryType, HardState
-from kvstore.storage.etcd_db import append_digest
-from kvstore.storage.wal import Wal, WalSnapshot
+from kvstore.storage.etcd_db.etcd_db import append_digest
+from kvstore.storage.wal.wal import Wal, WalSnapshot
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field, wrap
 from tests.support.etcd_db_files import sample, write

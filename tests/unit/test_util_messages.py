@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvstore.raft.model import ConfChange, Entry, EntryType, HardState
-from kvstore.storage.wal import Wal
+from kvstore.storage.wal.wal import Wal
 from kvstore.util.messages import HIDDEN, readable, request_json
 from kvstore.wire.gen import auth_pb2, metadata_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

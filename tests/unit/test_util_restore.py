@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.storage import lmdb_backend
-from kvstore.storage.lmdb_backend import LmdbBackend
-from kvstore.storage.wal import Wal, WalSnapshot
-from kvstore.storage.wal_record import INITIAL_SNAPSHOT
+from kvstore.storage.lmdb import backend as lmdb_backend
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT
+from kvstore.storage.wal.wal import Wal, WalSnapshot
 from kvstore.util import targets
 from kvstore.wire.members import cluster_id, member_id
 from tests.support.etcd_db_files import read, revision, sample, write

@@ -15,11 +15,11 @@ from kvstore.raft.model import (
     Snapshot,
     SnapshotMetadata,
 )
-from kvstore.server.legacy_members import correct_members
-from kvstore.server.logs import Log
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.legacy_members import correct_members
 from kvstore.storage.files import OsFiles
 from kvstore.storage.memory_backend import MemoryBackend
-from kvstore.storage.snapshot_file import write_snapshot_file
+from kvstore.storage.snapshots.file import write_snapshot_file
 from kvstore.storage.v2_store import encode_v2_store
 from kvstore.wire.gen import membership_pb2
 from kvstore.wire.internal import Field, wrap

@@ -9,8 +9,8 @@ import pytest
 
 from kvstore.errors import CorruptionError, DataDirError, StorageFatalError
 from kvstore.raft.model import ConfState, Entry, HardState
-from kvstore.storage.wal import Wal, WalSnapshot, read_last_snapshot, read_snapshots
-from kvstore.storage.wal_record import INITIAL_SNAPSHOT
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT
+from kvstore.storage.wal.wal import Wal, WalSnapshot, read_last_snapshot, read_snapshots
 from tests.support.fault_files import FaultFiles
 
 META = b"\x08\x01\x10\x02"
@@ -234,7 +234,7 @@ def test_a_second_owner_is_refused_by_name(directory: Path) -> None:
         Wal.open(directory, INITIAL_SNAPSHOT)
     code = (
         "import sys, pathlib\n"
-        "from kvstore.storage.wal import Wal, WalSnapshot\n"
+        "from kvstore.storage.wal.wal import Wal, WalSnapshot\n"
         "Wal.open(pathlib.Path(sys.argv[1]), WalSnapshot(0, 0))"
     )
     done = subprocess.run(

@@ -9,8 +9,8 @@ import pytest
 
 from kvstore.errors import StorageFatalError
 from kvstore.raft.model import ConfState, Entry, HardState
-from kvstore.storage.wal import Wal, WalSnapshot
-from kvstore.storage.wal_record import INITIAL_SNAPSHOT
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT
+from kvstore.storage.wal.wal import Wal, WalSnapshot
 from tests.support.fault_files import FaultFiles
 
 META = b"\x08\x01\x10\x02"

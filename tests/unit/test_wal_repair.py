@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from kvstore.raft.model import Entry, HardState
-from kvstore.storage.wal_record import (
+from kvstore.storage.wal.record import (
     ENTRY,
     METADATA,
     STATE,
@@ -13,7 +13,7 @@ from kvstore.storage.wal_record import (
     encode_crc,
     encode_records,
 )
-from kvstore.storage.wal_repair import is_torn_tail, kinds_after
+from kvstore.storage.wal.repair import is_torn_tail, kinds_after
 from kvstore.wire.raft_codec import encode_entry, encode_hard_state
 
 SIZE_BYTES = 1 << 16

@@ -1,5 +1,5 @@
 //! Entry records of the write-ahead log: the twin of `encode_entries` in
-//! `kvstore.storage.wal_record`, byte for byte.
+//! `kvstore.storage.wal.record`, byte for byte.
 //!
 //! ```text
 //! | 8-byte LE word | 08 02 | 10 crc | 1a length entry | zero padding to a multiple of 8 |

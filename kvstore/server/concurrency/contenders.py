@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from kvstore.errors import Code
-from kvstore.server.local_client import CallRefusedError, LocalClient
+from kvstore.runtime.local_client import CallRefusedError, LocalClient
 from kvstore.wire import rpc
 from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

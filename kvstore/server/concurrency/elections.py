@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 from kvstore.errors import Code
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.server.concurrency.contenders import (
     Contenders,
     contender_key,
@@ -11,7 +12,6 @@ from kvstore.server.concurrency.contenders import (
     is_absent,
     oldest,
 )
-from kvstore.server.local_client import CallRefusedError
 from kvstore.wire.gen import election_pb2 as epb
 from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

@@ -5,8 +5,8 @@ behind.
 """
 
 from kvstore.errors import Code
+from kvstore.runtime.local_client import CallRefusedError
 from kvstore.server.concurrency.contenders import Contenders, contender_key, is_absent, oldest
-from kvstore.server.local_client import CallRefusedError
 from kvstore.wire.gen import lock_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 

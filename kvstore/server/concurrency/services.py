@@ -9,12 +9,12 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError, Message
 
+from kvstore.batch import ServiceCall
 from kvstore.errors import Code
-from kvstore.node.inbox import ServiceCall
 from kvstore.node.router import MALFORMED_REQUEST
+from kvstore.runtime.local_client import CallRefusedError, LocalClient
 from kvstore.server.concurrency import elections, locks
 from kvstore.server.concurrency.contenders import Contenders
-from kvstore.server.local_client import CallRefusedError, LocalClient
 from kvstore.watch.request import MALFORMED
 from kvstore.wire import rpc
 from kvstore.wire.gen import election_pb2 as epb

@@ -4,13 +4,13 @@ from kvstore.config.model import Config
 from kvstore.mvcc.backend import Backend
 from kvstore.node.limits import SECOND_NS
 from kvstore.node.parts import Parts
-from kvstore.server.clock import Clock
+from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.gathering import Gathering
 from kvstore.server.metrics.observer import Observer
 from kvstore.server.metrics.rooms import Disk, NoFigures, WalFigures
-from kvstore.server.snapshot_keeper import SnapshotFiles
-from kvstore.server.snapshots import SnapshotStreams
-from kvstore.storage.lmdb_backend import LmdbBackend
+from kvstore.server.snapshot_files import SnapshotFiles
+from kvstore.server.snapshot_streams import SnapshotStreams
+from kvstore.storage.lmdb.backend import LmdbBackend
 
 EXTENSIVE = "extensive"
 

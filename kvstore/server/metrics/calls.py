@@ -20,10 +20,10 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Code
 from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
-from kvstore.node.inbox import Inbox, Outbox
-from kvstore.server.local_client import FOR_CLIENTS
+from kvstore.runtime.local_client import FOR_CLIENTS
 from kvstore.wire import rpc
 from kvstore.wire.rpc import METHODS, Kind
 

@@ -11,11 +11,11 @@ here runs in the driver's thread and costs a few hundred nanoseconds a turn and 
 from collections.abc import Callable
 from typing import Final
 
-from kvstore.node.inbox import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox
 from kvstore.node.limits import SECOND_NS
-from kvstore.node.moderation import Moderation
+from kvstore.node.metering.rate_limiter import Moderation
 from kvstore.node.parts import Parts
-from kvstore.server.clock import Clock
+from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import Calls, Slow, Stages
 from kvstore.server.metrics.gathering import Gathering
 from kvstore.server.metrics.rooms import Disk, Rooms, Watched
@@ -30,7 +30,7 @@ TakeAnswered = Callable[[], Outbox | None]
 
 
 class Observer:
-    """Watches one node; a `kvstore.server.source.Witness`."""
+    """Watches one node; a `kvstore.runtime.source.Witness`."""
 
     def __init__(
         self,

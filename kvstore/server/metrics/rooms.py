@@ -6,7 +6,7 @@ from typing import Protocol
 
 from kvstore.histograms import DISK_BOUNDS, Histogram
 from kvstore.node.parts import Parts
-from kvstore.server.clock import Clock
+from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import Calls
 
 

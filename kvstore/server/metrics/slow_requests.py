@@ -18,9 +18,9 @@ from google.protobuf.message import DecodeError
 
 from kvstore.errors import Code
 from kvstore.node.limits import MILLISECOND_NS
-from kvstore.node.moderation import Moderation
+from kvstore.node.metering.rate_limiter import Moderation
 from kvstore.node.ports import Voice
-from kvstore.server.clock import Clock
+from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import Slow, Stages
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb

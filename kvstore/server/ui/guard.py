@@ -16,8 +16,8 @@ from typing import Final
 
 from kvstore.errors import Code
 from kvstore.node.limits import SECOND_NS
-from kvstore.server.clock import Clock
-from kvstore.server.local_client import CallRefusedError, LocalClient
+from kvstore.runtime.clock import Clock
+from kvstore.runtime.local_client import CallRefusedError, LocalClient
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 

@@ -8,7 +8,7 @@ nothing while nobody looks.
 from collections import defaultdict, deque
 from typing import Final, NamedTuple
 
-from kvstore.node.figures import prefix_of
+from kvstore.node.metering.counters import prefix_of
 
 ROUND_KEYS: Final = 128
 ROUNDS_MAX: Final = 32

@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from kvstore.server.http.exchange import Headers, Request, Responder, method_not_allowed
-from kvstore.server.http.site import Handler
+from kvstore.http.exchange import Headers, Request, Responder, method_not_allowed
+from kvstore.http.site import Handler
 from kvstore.server.metrics.gathering import BusyError, Gathering
 from kvstore.server.metrics.observer import Observer
 from kvstore.server.metrics.own_families import prefix_text

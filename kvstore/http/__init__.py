@@ -1,0 +1,1 @@
+"""HTTP that is not gRPC, whoever owns the socket: exchanges, pages by path, WebSockets."""

@@ -1,0 +1,166 @@
+"""A connection after its upgrade: messages become a request's body, lines of the answer messages.
+
+The frames are wsproto's. This is loaded when the first client asks for a WebSocket: most servers
+never see one, and each would wait for wsproto at its start.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import (
+    BytesMessage,
+    CloseConnection,
+    Ping,
+    TextMessage,
+)
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
+
+from kvstore.http.exchange import Headers, Request, Responder, Socket
+
+Handler = Callable[[Request, Responder], Awaitable[None]]
+
+_PIECES_MAX: Final = 16
+_TOKEN_COOKIE: Final = "token"
+_BEARER: Final = "Bearer"
+
+
+class Session:
+    """One connection after its upgrade."""
+
+    def __init__(self, socket: Socket, message_bytes_max: int) -> None:
+        self._socket = socket
+        self._frames = Connection(ConnectionType.SERVER)
+        self._message_bytes_max = message_bytes_max
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES_MAX)
+        self._line = bytearray()
+
+    async def run(self, handler: Handler, request: Request) -> None:
+        inner = Request(
+            method="POST",
+            target=request.target,
+            headers=_forwarded(request),
+            body=self,
+            remote_ip=request.remote_ip,
+            is_tls=request.is_tls,
+            common_name=request.common_name,
+        )
+        handling = asyncio.ensure_future(handler(inner, self))
+        reading = asyncio.create_task(self._read(), name="websocket")
+        both = (handling, reading)
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if handling.done():
+                await handling
+                await self._close(CloseReason.NORMAL_CLOSURE)
+            else:
+                await reading
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+
+    # The body of the request.
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (piece := await self._pieces.get()) is not None:
+            yield piece
+
+    async def _read(self) -> None:
+        """Read messages until the client closes."""
+        message = bytearray()
+        while data := await self._socket.read():
+            try:
+                self._frames.receive_data(data)
+                for event in self._frames.events():
+                    if isinstance(event, TextMessage | BytesMessage):
+                        message += _bytes_of(event)
+                        if len(message) > self._message_bytes_max:
+                            await self._close(CloseReason.MESSAGE_TOO_BIG)
+                            return
+                        if event.message_finished:
+                            await self._pieces.put(bytes(message) + b"\n")
+                            message.clear()
+                    elif isinstance(event, Ping):
+                        await self._socket.write(self._frames.send(event.response()))
+                    elif isinstance(event, CloseConnection):
+                        await self._socket.write(self._frames.send(event.response()))
+                        return
+            except RemoteProtocolError:
+                await self._close(CloseReason.PROTOCOL_ERROR)
+                return
+
+    async def _close(self, reason: CloseReason) -> None:
+        try:
+            data = self._frames.send(CloseConnection(code=reason))
+        except LocalProtocolError:
+            return  # the client closed first
+        await self._socket.write(data)
+
+    # The answer: each of its lines is a message.
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        await self.write(body)
+        await self.finish()
+
+    async def start(self, status: int, headers: Headers) -> None:
+        pass  # there is no place for a status after 101
+
+    async def write(self, data: bytes) -> None:
+        self._line += data
+        *lines, rest = bytes(self._line).split(b"\n") if b"\n" in data else [self._line]
+        self._line = bytearray(rest)
+        for line in lines:
+            await self._send(bytes(line))
+
+    async def finish(self) -> None:
+        line, self._line = bytes(self._line), bytearray()
+        await self._send(line)
+
+    async def upgrade(self, headers: Headers) -> Socket:
+        raise RuntimeError("a WebSocket cannot be upgraded again")
+
+    async def _send(self, line: bytes) -> None:
+        if not line:
+            return
+        try:
+            data = self._frames.send(TextMessage(data=line.decode()))
+        except LocalProtocolError:
+            return  # the client has closed; reading ends the session
+        await self._socket.write(data)
+
+
+def _bytes_of(event: TextMessage | BytesMessage) -> bytes:
+    data = event.data
+    return data.encode() if isinstance(data, str) else bytes(data)
+
+
+def acceptance(request: Request, key: str) -> Headers:
+    """Return the headers of the 101 that answers a key."""
+    headers = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Accept", generate_accept_token(key.encode("latin-1")).decode()),
+    ]
+    if request.header("sec-websocket-protocol").startswith(_BEARER):
+        headers.append(("Sec-WebSocket-Protocol", _BEARER))
+    return headers
+
+
+def _forwarded(request: Request) -> Headers:
+    """Return the headers that go along: where the page is from, and the token."""
+    headers = [each for each in request.headers if each[0] in {"origin", "referer"}]
+    _, _, token = request.header("sec-websocket-protocol").partition("Bearer,")
+    authorization = f"{_BEARER} {token.strip(' ')}" if token else ""
+    try:
+        cookie = SimpleCookie(request.header("cookie")).get(_TOKEN_COOKIE)
+    except CookieError:
+        cookie = None
+    if cookie is not None:
+        authorization = f"{_BEARER} {cookie.value}"
+    if authorization:
+        headers.append(("authorization", authorization))
+    return headers

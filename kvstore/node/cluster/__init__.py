@@ -1,0 +1,1 @@
+"""What looks beyond one member: messages, leadership, members, versions, corruption."""

@@ -1,0 +1,61 @@
+"""What a member does about its cluster as a whole, in one place for the turn.
+
+    members      calls that change who belongs to it
+    versions     what all of them can do; downgrades
+    corruption   whether they all hold the same data
+
+The rooms behind do not know of one another.
+"""
+
+from kvstore.batch import Inbox, Outbox
+from kvstore.node.cluster.corruption import Corruption
+from kvstore.node.cluster.members import Handler, Members
+from kvstore.node.cluster.versions import Versions
+from kvstore.node.committed import Committed
+from kvstore.node.parts import Parts
+from kvstore.node.reads.reads import Reads
+from kvstore.node.upkeep.maintenance import Maintenance
+
+
+class Cluster:
+    """The rooms that look at more than this member."""
+
+    def __init__(
+        self, parts: Parts, reads: Reads, committed: Committed, maintenance: Maintenance
+    ) -> None:
+        self._parts = parts
+        self._committed = committed
+        self._members = Members(parts)
+        self._versions = Versions(parts, reads)
+        self._corruption = Corruption(parts, reads, maintenance)
+        self._due_ns: int | None = None
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what admits each method's calls."""
+        return self._members.handlers() | self._versions.handlers()
+
+    def begin(self, inbox: Inbox) -> None:
+        """Take note of a turn's inbox before its calls are admitted."""
+        self._members.begin(inbox)
+
+    def step(self, now_ns: int, out: Outbox) -> None:
+        """Do what is due; before the turn's proposals are made."""
+        self._members.step(now_ns, out)
+        raft = self._parts.raft
+        leads = raft.is_leader and self._committed.confirmed_term == raft.term
+        self._due_ns = self._versions.step(now_ns, leads=leads)
+        self._corruption.step(now_ns, leads=leads)
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether this member must not serve clients yet."""
+        return self._corruption.holds_up
+
+    @property
+    def due_ns(self) -> int | None:
+        """When to come back; None: not before something else happens."""
+        return self._due_ns
+
+    def cancel(self, call_id: int) -> None:
+        """Forget a call whose client went away."""
+        self._members.cancel(call_id)

@@ -1,0 +1,1 @@
+"""What a node counts, and how often it may log."""

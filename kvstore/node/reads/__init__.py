@@ -1,0 +1,1 @@
+"""Ranges and other questions that change nothing."""

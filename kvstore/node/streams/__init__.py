@@ -1,0 +1,1 @@
+"""Watch and lease keep-alive streams."""

@@ -1,0 +1,245 @@
+"""Lease keep-alives: renewed by the leader, here or over there; per stream answered in order.
+
+    leader    sure to lead, the lease known ─► renewed at once
+              the lease not known           ─► once what was committed at the asking is applied
+              its revoke, or the clearing of its checkpoint, under way ─► once that is applied
+    others    the leader is asked; several at a time, the answers leave in the order of the requests
+
+The header is made when a keep-alive comes: its revision never claims more than the renewal.
+What is the same for a whole turn (who leads and whether that is sure, whether rights count, the
+header) is asked once a turn; a renewal that hangs on nothing else is one look into the lessor.
+A leader that stood still may have been replaced: it renews nothing until a quorum has said that it
+still leads, for the new leader may end the lease.
+"""
+
+from collections import deque
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from kvstore.batch import Outbox
+from kvstore.errors import (
+    LEASE_NOT_FOUND,
+    TIMEOUT,
+    TIMEOUT_WAIT_APPLY,
+    TOO_MANY_REQUESTS,
+    Code,
+    Refusal,
+)
+from kvstore.failpoints import armed, hit
+from kvstore.lease.lessor import NOT_PRIMARY, RENEW_LATER
+from kvstore.node.auth.checker import AuthDesk
+from kvstore.node.cluster.leadership import Leadership
+from kvstore.node.parts import Parts
+from kvstore.node.reads.lease_forwarding import RENEW, Question
+from kvstore.node.reads.lease_lookups import APPLY_TIMEOUT_NS
+from kvstore.watch.request import MALFORMED
+from kvstore.wire import splice
+from kvstore.wire.gen import rpc_pb2 as pb
+
+_WAITING_MAX: Final = 10_000  # keep-alives of one stream
+_ASKED_MAX: Final = 16  # of them asked of the leader at once
+
+
+Frame = tuple[int, bytes]  # (stream id, message)
+
+
+class _Renewal:
+    """One keep-alive that waits."""
+
+    __slots__ = ("awaited_index", "header", "lease", "question", "since_ns")
+
+    def __init__(self, lease: int, header: bytes, since_ns: int, awaited_index: int) -> None:
+        self.lease = lease
+        self.header = header
+        self.since_ns = since_ns
+        self.awaited_index = awaited_index
+        self.question: Question | None = None
+
+
+class KeepAlives:
+    """The keep-alive streams."""
+
+    def __init__(self, parts: Parts, leadership: Leadership, desk: AuthDesk) -> None:
+        self._parts = parts
+        self._leadership = leadership
+        self._desk = desk
+        self._streams: dict[int, deque[_Renewal]] = {}
+        self._for_peers: set[int] = set()  # streams of other members: answered here or not at all
+        self._half_closed: set[int] = set()
+        self._busy: dict[int, None] = {}  # streams with something to do
+
+    def open(self, stream_id: int, *, for_peer: bool) -> None:
+        """Take up a stream."""
+        self._streams[stream_id] = deque()
+        if for_peer:
+            self._for_peers.add(stream_id)
+
+    def close(self, stream_id: int) -> bool:
+        """Let a stream go; False: it is none of these."""
+        self._busy.pop(stream_id, None)
+        self._half_closed.discard(stream_id)
+        self._for_peers.discard(stream_id)
+        return self._streams.pop(stream_id, None) is not None
+
+    def stream_ids(self) -> list[int]:
+        """Return the open streams."""
+        return list(self._streams)
+
+    def __bool__(self) -> bool:
+        return bool(self._streams)
+
+    def __contains__(self, stream_id: int) -> bool:
+        return stream_id in self._streams
+
+    def receive(
+        self, frames: list[Frame], now_ns: int, out: Outbox
+    ) -> tuple[list[Frame], list[tuple[int, Refusal]]]:
+        """Take the requests among a turn's frames.
+
+        Returns the frames that are not for these streams, and the streams that were refused, which
+        are none of these any more.
+        """
+        others: list[Frame] = []
+        refused: list[tuple[int, Refusal]] = []
+        streams, deliveries = self._streams, out.deliveries
+        parts = self._parts
+        header = parts.headers.field(parts.store.revision, parts.raft.term)
+        renew, parse = parts.lessor.renew, pb.LeaseKeepAliveRequest.FromString
+        response, is_plain = splice.keep_alive_response, self._is_plain(now_ns)
+        for frame in frames:
+            stream_id, body = frame
+            queue = streams.get(stream_id)
+            if queue is None:
+                others.append(frame)
+                continue
+            try:
+                lease = parse(body).ID
+            except DecodeError:
+                refusal: Refusal | None = MALFORMED
+            else:
+                if is_plain and not queue:
+                    ttl_s = renew(lease, now_ns)
+                    if type(ttl_s) is int and ttl_s > 0:
+                        deliveries.append((stream_id, response(header, body, lease, ttl_s), b""))
+                        continue
+                refusal = self._take(stream_id, lease, header, now_ns, out)
+            if refusal is not None:
+                self.close(stream_id)
+                refused.append((stream_id, refusal))
+        return others, refused
+
+    def _is_plain(self, now_ns: int) -> bool:
+        """Tell whether a renewal takes no more, this turn, than that its lease is known."""
+        parts = self._parts
+        return (
+            parts.raft.is_leader
+            and parts.limits.fast_lease_keep_alive
+            and not (parts.auth.enabled or armed)
+            and self._leadership.is_sure(now_ns)
+        )
+
+    def _take(
+        self, stream_id: int, lease: int, header: bytes, now_ns: int, out: Outbox
+    ) -> Refusal | None:
+        """Answer one request, let it wait, or say why its stream ends."""
+        queue = self._streams[stream_id]
+        if len(queue) >= _WAITING_MAX:
+            return TOO_MANY_REQUESTS
+        renewal = _Renewal(lease, header, now_ns, self._parts.raft.committed)
+        if not queue:
+            ttl_s = self._renew(stream_id, renewal, now_ns)
+            if isinstance(ttl_s, int):
+                answer = splice.lease_response(header, lease, ttl_s)
+                out.deliveries.append((stream_id, answer, b""))
+                return None
+            if ttl_s is not None:
+                return ttl_s
+        queue.append(renewal)
+        self._busy[stream_id] = None
+        return None
+
+    def half_close(self, stream_id: int) -> None:
+        """Note that no more requests come: the stream ends after its last answer."""
+        self._half_closed.add(stream_id)
+        self._busy[stream_id] = None
+
+    def step(self, now_ns: int, out: Outbox) -> list[tuple[int, Refusal | None]]:
+        """Answer what can be answered; return the streams to end, None: after their last answer."""
+        ends: list[tuple[int, Refusal | None]] = []
+        for stream_id in list(self._busy):
+            queue = self._streams[stream_id]
+            refusal = self._answer(stream_id, queue, now_ns, out)
+            if refusal is not None:
+                ends.append((stream_id, refusal))
+            elif not queue:
+                del self._busy[stream_id]
+                if stream_id in self._half_closed:
+                    ends.append((stream_id, None))
+        return ends
+
+    def _answer(
+        self, stream_id: int, queue: deque[_Renewal], now_ns: int, out: Outbox
+    ) -> Refusal | None:
+        if not (stream_id in self._for_peers or self._parts.raft.is_leader):
+            for renewal in list(queue)[1:_ASKED_MAX]:
+                self._ask(renewal, now_ns)
+        while queue:
+            renewal = queue[0]
+            ttl_s = self._renew(stream_id, renewal, now_ns)
+            if ttl_s is None:
+                break
+            if isinstance(ttl_s, Refusal):
+                return ttl_s
+            queue.popleft()
+            answer = splice.lease_response(renewal.header, renewal.lease, ttl_s)
+            out.deliveries.append((stream_id, answer, b""))
+        return None
+
+    def _renew(self, stream_id: int, renewal: _Renewal, now_ns: int) -> int | Refusal | None:
+        """Return the seconds a lease now has (0: there is none), a refusal, or None: not yet."""
+        for_peer = stream_id in self._for_peers
+        if not for_peer:
+            refusal = self._desk.check_renew(stream_id, renewal.lease)
+            if refusal is not None:
+                return refusal
+        if self._parts.raft.is_leader:
+            if armed and for_peer:
+                hit("beforeServeHTTPLeaseRenew")
+            ttl_s = self._renew_here(renewal, now_ns)
+            is_late = now_ns - renewal.since_ns >= self._parts.limits.request_timeout_ns
+            return TIMEOUT if ttl_s is None and is_late else ttl_s
+        return NOT_PRIMARY if for_peer else self._ask(renewal, now_ns)
+
+    def _renew_here(self, renewal: _Renewal, now_ns: int) -> int | Refusal | None:
+        if not self._leadership.is_sure(now_ns):
+            return None
+        parts = self._parts
+        must_wait = not (parts.limits.fast_lease_keep_alive and parts.lessor.exists(renewal.lease))
+        if must_wait and parts.raft.applied < renewal.awaited_index:
+            is_late = now_ns - renewal.since_ns >= APPLY_TIMEOUT_NS
+            return TIMEOUT_WAIT_APPLY if is_late else None
+        ttl_s = parts.lessor.renew(renewal.lease, now_ns)
+        if ttl_s == LEASE_NOT_FOUND:
+            return 0
+        if ttl_s in (RENEW_LATER, NOT_PRIMARY):  # the term's first entry is still to be applied
+            return None
+        return ttl_s
+
+    def _ask(self, renewal: _Renewal, now_ns: int) -> int | Refusal | None:
+        question = renewal.question
+        if question is None:
+            body = pb.LeaseKeepAliveRequest(ID=renewal.lease).SerializeToString()
+            question = renewal.question = Question(RENEW, body, renewal.since_ns)
+        answer = question.step(self._parts, now_ns)
+        if answer is None:
+            return None
+        if isinstance(answer, Refusal):
+            return 0 if answer == LEASE_NOT_FOUND else answer
+        try:
+            found = pb.LeaseKeepAliveResponse.FromString(answer)
+        except DecodeError as error:
+            return Refusal(Code.UNKNOWN, f"lease: the leader's answer cannot be read: {error}")
+        if renewal.lease != found.ID:
+            return Refusal(Code.UNKNOWN, "lease: renew id mismatch")
+        return found.TTL

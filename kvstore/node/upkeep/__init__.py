@@ -1,0 +1,1 @@
+"""Work on the state that no request waits for: commits, compaction, quota."""

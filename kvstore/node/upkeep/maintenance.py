@@ -1,0 +1,233 @@
+"""Work that takes many turns: hashes, physical compactions, defragmentation, snapshots.
+
+One job that walks the revision table at a time: a hash must not see half a compaction, so they
+share one queue. Each turn does one slice of the job at the front and goes on to the next turn;
+requests never wait for the rest. Defragmentation copies beside them (see the backend).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from kvstore.batch import Outbox
+from kvstore.errors import Code, DefragmentError, Refusal
+from kvstore.mvcc.hashing import HashAllJob, HashJob, HashResult
+from kvstore.node.limits import MILLISECOND_NS
+from kvstore.node.parts import Parts
+from kvstore.node.upkeep.upkeep import Upkeep
+from kvstore.wire.gen import rpc_pb2 as pb
+
+# Between two looks at a copy that other threads write: they need the interpreter too.
+_DEFRAGMENT_PAUSE_NS: Final = 2 * MILLISECOND_NS
+
+HashTaker = Callable[[HashResult | Refusal], None]
+_Asker = int | HashTaker  # a call, or somebody in this process who hashes in the background
+
+
+class Maintenance:
+    """The long work of one member, and who waits for it."""
+
+    def __init__(self, parts: Parts, upkeep: Upkeep) -> None:
+        self._parts = parts
+        self._upkeep = upkeep
+        self._hashes: deque[tuple[_Asker, int | None]] = deque()  # (for whom, revision; None: all)
+        self._running: tuple[_Asker, int | None, HashJob | HashAllJob] | None = None
+        self._hash_due_ns = 0  # the next slice of a hash in the background
+        self._compactions: list[int] = []  # calls that wait for the physical compaction
+        self._defragments: list[int] = []  # calls that wait for the running defragmentation
+        self._next_defragments: list[int] = []
+        self._snapshots: list[int] = []
+        self._is_compacting = False
+        self._compaction_due_ns = 0
+        self._hash_ns = 0  # spent on the running hash
+
+    # Calls.
+
+    def hash(self, call_id: int) -> None:
+        """Note a Hash call."""
+        self._hashes.append((call_id, None))
+
+    def hash_kv(self, call_id: int, revision: int) -> None:
+        """Note a HashKV call."""
+        self._hashes.append((call_id, revision))
+
+    def hash_newest(self, taker: HashTaker) -> None:
+        """Hash in the background, after the calls that wait; taker is told the result.
+
+        It is of the revision that is the newest when it begins.
+        """
+        self._hashes.append((taker, 0))
+
+    def snapshot(self, call_id: int) -> None:
+        """Note a Snapshot call."""
+        self._snapshots.append(call_id)
+
+    def defragment(self, call_id: int) -> None:
+        """Note a Defragment call; one that comes while another runs waits for the next."""
+        self._next_defragments.append(call_id)
+
+    def wait_for_compaction(self, call_id: int) -> None:
+        """Note a Compact call that is answered once its rows are gone."""
+        self._compactions.append(call_id)
+
+    def cancel(self, call_id: int) -> None:
+        """Forget a call whose client went away; what it started goes on."""
+        for calls in (self._compactions, self._defragments, self._next_defragments):
+            if call_id in calls:
+                calls.remove(call_id)
+        if call_id in self._snapshots:
+            self._snapshots.remove(call_id)
+
+    def restart(self) -> None:
+        """Begin the work under way anew: the state it was done on has been replaced."""
+        if self._running is not None:
+            asker, revision, job = self._running
+            job.close()
+            self._hashes.appendleft((asker, revision))
+            self._running = None
+        self._next_defragments = self._defragments + self._next_defragments
+        self._defragments = []
+        self._is_compacting |= bool(self._compactions)
+
+    # The turn.
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether a caller waits for the database on disk to be up to date."""
+        return bool(self._snapshots)
+
+    def take_snapshots(self, out: Outbox) -> None:
+        """Hand the Snapshot calls to the shell; everything applied has just been committed."""
+        out.snapshots += [(call_id, b"") for call_id in self._snapshots]
+        self._snapshots = []
+
+    def step(self, now_ns: int, out: Outbox, *, is_idle: bool) -> int | None:
+        """Do a slice of each kind of work; return when to come back (None: nothing to do)."""
+        table_ns = self._step_table(now_ns, out, is_idle=is_idle)
+        defragment_ns = self._step_defragment(now_ns, out)
+        if table_ns is None or defragment_ns is None:
+            return defragment_ns if table_ns is None else table_ns
+        return min(table_ns, defragment_ns)
+
+    def _step_table(self, now_ns: int, out: Outbox, *, is_idle: bool) -> int | None:
+        """Hash or compact; a running job is finished before another kind begins."""
+        store = self._parts.store
+        self._is_compacting |= store.compaction_pending
+        while self._running is None and self._hashes:
+            self._start_hash(out)
+        if self._running is not None:
+            due_ns: int | None = self._step_hash(now_ns, out, is_idle=is_idle)
+        else:
+            due_ns = self._step_compaction(now_ns, is_idle=is_idle)
+        # A hash drives a compaction that was due before it: look, whoever did the last slice.
+        if self._is_compacting and not store.compaction_pending:
+            self._is_compacting = False
+            self._finish_compaction(out)
+        return due_ns
+
+    def _step_hash(self, now_ns: int, out: Outbox, *, is_idle: bool) -> int:
+        """Do a slice; one that no call waits for makes room for requests, as compactions do."""
+        assert self._running is not None
+        asker, _, job = self._running
+        if not isinstance(asker, int):
+            if not is_idle and now_ns < self._hash_due_ns:
+                return self._hash_due_ns
+            self._hash_due_ns = now_ns + self._parts.limits.compaction_pause_ns
+        clock = self._parts.figures.clock
+        began_ns = clock()
+        result = job.step(self._parts.limits.hash_rows)
+        self._hash_ns += clock() - began_ns
+        if result is not None:
+            self._running = None
+            self._answer_hash(asker, result, out)
+        return now_ns
+
+    def _step_compaction(self, now_ns: int, *, is_idle: bool) -> int | None:
+        store, limits = self._parts.store, self._parts.limits
+        if not store.compaction_pending:
+            return None
+        if is_idle or now_ns >= self._compaction_due_ns:
+            self._compaction_due_ns = now_ns + limits.compaction_pause_ns
+            figures = self._parts.figures
+            began_ns = figures.clock()
+            is_done = store.compaction_step(limits.compaction_rows)
+            figures.note_compaction(figures.clock() - began_ns)
+            if is_done:
+                return None
+        return now_ns if is_idle else self._compaction_due_ns
+
+    def _start_hash(self, out: Outbox) -> None:
+        asker, revision = self._hashes.popleft()
+        store = self._parts.store
+        if not isinstance(asker, int):
+            revision = store.revision  # 0 may be answered with what a compaction at 0 hashed
+        job = store.hash_all() if revision is None else store.start_hash(revision)
+        if isinstance(job, HashJob | HashAllJob):
+            self._running = (asker, revision, job)
+        elif isinstance(job, HashResult):
+            self._answer_hash(asker, job, out)
+        elif isinstance(asker, int):
+            out.replies.append((asker, job.code, job.text.encode()))
+        else:
+            asker(job)
+
+    def _answer_hash(self, asker: _Asker, result: HashResult | int, out: Outbox) -> None:
+        parts = self._parts
+        parts.figures.note_hash(isinstance(result, HashResult), self._hash_ns)
+        self._hash_ns = 0
+        if not isinstance(asker, int):
+            assert isinstance(result, HashResult), "hashes in the background are of a revision"
+            asker(result)
+            return
+        if isinstance(result, HashResult):
+            header = parts.headers.field(result.revision, parts.raft.term)
+            body = pb.HashKVResponse(
+                hash=result.hash,
+                compact_revision=result.compact_revision,
+                hash_revision=result.hash_revision,
+            ).SerializeToString()
+        else:
+            header = parts.headers.field(parts.store.revision, parts.raft.term)
+            body = pb.HashResponse(hash=result).SerializeToString()
+        out.replies.append((asker, Code.OK, header + body))
+
+    def _finish_compaction(self, out: Outbox) -> None:
+        parts = self._parts
+        parts.figures.note_compacted()
+        parts.voice.info("finished scheduled compaction", compact_revision=parts.store.compacted)
+        header = parts.headers.field(parts.store.revision, parts.raft.term)
+        out.replies += [(call_id, Code.OK, header) for call_id in self._compactions]
+        self._compactions = []
+
+    def _step_defragment(self, now_ns: int, out: Outbox) -> int | None:
+        parts = self._parts
+        is_running = parts.backend.defragmenting()  # also if all who asked have gone away
+        if not is_running and not self._next_defragments:
+            return None
+        self._upkeep.stamp()  # each step may commit
+        if not is_running:
+            self._defragments, self._next_defragments = self._next_defragments, []
+            parts.voice.info("starting defragment")
+            parts.figures.note_defragment_begins()
+            try:
+                parts.backend.start_defragment()
+            except DefragmentError as error:
+                self._fail_defragment(error, out)
+                return now_ns
+        try:
+            if not parts.backend.step_defragment():
+                return now_ns + _DEFRAGMENT_PAUSE_NS
+        except DefragmentError as error:
+            self._fail_defragment(error, out)
+            return now_ns
+        parts.figures.note_defragmented()
+        parts.voice.info("finished defragment", db_size_bytes=parts.backend.size_bytes())
+        out.replies += [(call_id, Code.OK, b"") for call_id in self._defragments]
+        self._defragments = []
+        return now_ns
+
+    def _fail_defragment(self, error: DefragmentError, out: Outbox) -> None:
+        self._parts.voice.warning("failed to defragment", error=str(error))
+        text = str(error).encode()
+        out.replies += [(call_id, Code.UNKNOWN, text) for call_id in self._defragments]
+        self._defragments = []

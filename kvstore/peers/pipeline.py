@@ -1,0 +1,141 @@
+"""Messages as POST requests, one each: for members without a stream, and while there is none.
+
+    send(message) ──► queue of QUEUE_MAX ──► up to SENDERS_MAX threads ──► POST /raft ──► 204
+
+Threads come with the need and go when they were idle for IDLE_S. A message that finds the queue
+full, or whose POST fails, is lost and its member reported unreachable.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from kvstore.node.ports import Voice
+from kvstore.peers.counters import PeerCounters
+from kvstore.peers.http_client import Answer, HttpConnection, PeerRequestError, dial
+from kvstore.peers.identity import Identity
+from kvstore.peers.status import PeerStatus, UrlPicker
+from kvstore.peers.tls import PeerTls
+from kvstore.raft.model import Message
+from kvstore.wire.raft_codec import encode_message
+
+QUEUE_MAX: Final = 64
+SENDERS_MAX: Final = 4
+IDLE_S: Final = 3.0  # less than the five seconds after which a member closes an idle connection
+ANSWER_S: Final = 30.0
+_SOURCE: Final = "pipeline"
+
+
+class Pipeline:
+    """The queue to one member and the threads that empty it."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        member_id: int,
+        picker: UrlPicker,
+        status: PeerStatus,
+        counters: PeerCounters,
+        *,
+        tls: PeerTls,
+        dial_timeout_s: float,
+        on_lost: Callable[[], None],
+        on_removed: Callable[[str], None],
+        voice: Voice,
+    ) -> None:
+        """Begin without threads; on_lost is called, in any thread, when a message was lost."""
+        self._headers = [*identity.headers(), ("Content-Type", "application/protobuf")]
+        self._name = f"{member_id:x}"
+        self._picker = picker
+        self._status = status
+        self._counters = counters
+        self._tls = tls
+        self._dial_timeout_s = dial_timeout_s
+        self._on_lost = on_lost
+        self._on_removed = on_removed
+        self._voice = voice
+        self._changed = threading.Condition()
+        self._queue: deque[Message] = deque()
+        self._senders = 0
+        self._idle = 0
+        self._is_stopping = False
+
+    def send(self, message: Message) -> bool:
+        """Queue a message; False: it is lost. Never waits."""
+        with self._changed:
+            if self._is_stopping:
+                return False
+            if len(self._queue) >= QUEUE_MAX:
+                self._counters.sent_failures += 1
+                return False
+            self._queue.append(message)
+            if self._idle >= len(self._queue) or self._senders >= SENDERS_MAX:
+                self._changed.notify()
+                return True
+            self._senders += 1
+        threading.Thread(target=self._run, name=f"peer-post-{self._name}", daemon=True).start()
+        return True
+
+    def stop(self) -> None:
+        """Drop what is queued and let the threads end; a POST under way is not waited for."""
+        with self._changed:
+            self._is_stopping = True
+            self._queue.clear()
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        connection: HttpConnection | None = None
+        while (message := self._next()) is not None:
+            connection = self._post(message, connection)
+        if connection is not None:
+            connection.close()
+
+    def _next(self) -> Message | None:
+        """Return a message to send; None: there was none for long enough."""
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: bool(self._queue) or self._is_stopping, IDLE_S)
+            self._idle -= 1
+            if self._queue:
+                return self._queue.popleft()
+            self._senders -= 1
+            return None
+
+    def _post(self, message: Message, connection: HttpConnection | None) -> HttpConnection | None:
+        """Send one message; return the connection if it can be used again."""
+        url = self._picker.pick()
+        body = encode_message(message)
+        try:
+            if connection is not None and connection.is_stale:
+                connection.close()
+                connection = None
+            if connection is None:
+                connection = dial(url, self._tls, self._dial_timeout_s)
+            # Never sent again: a proposal that arrived twice would be applied twice.
+            answer = connection.ask("POST", "/raft", self._headers, body, timeout_s=ANSWER_S)
+            check_post(url, answer, self._on_removed)
+        except PeerRequestError as error:
+            if connection is not None:
+                connection.close()
+            self._picker.unreachable(url)
+            self._status.deactivate(_SOURCE, "write", str(error))
+            self._counters.sent_failures += 1
+            self._on_lost()
+            return None
+        self._status.activate()
+        self._counters.sent_bytes += len(body)
+        if connection.is_reusable and answer.headers.get("connection", "").lower() != "close":
+            return connection
+        connection.close()
+        return None
+
+
+def check_post(url: str, answer: Answer, on_removed: Callable[[str], None]) -> None:
+    """Raise PeerRequestError unless a POST of a message was taken."""
+    if answer.status == 204:
+        return
+    if answer.status == 403:
+        on_removed(f"{url} says: {answer.text}")
+        raise PeerRequestError("the member has been permanently removed from the cluster")
+    raise PeerRequestError(f"{url} answered HTTP status {answer.status}: {answer.text}")

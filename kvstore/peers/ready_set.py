@@ -1,0 +1,146 @@
+"""Which streams have bytes to read: asked by the turn itself, or watched on its behalf.
+
+    shared    the client port's wait is this set's: one sleep for clients and members
+              wait(timeout) ──► turn ──► take(messages)
+    watched   a thread sleeps on the set and wakes the turn, which then takes
+
+Shared is the short way and needs a transport with a descriptor to wait for (`share`); watched works
+with every other, and before the client port is open.
+"""
+
+import contextlib
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from kvstore.peers.inlet import Inlet
+from kvstore.raft.model import Message
+
+_BUFFER_BYTES: Final = 256 << 10
+_WATCH_S: Final = 0.25
+_STOP_S: Final = 2.0
+
+Wake = Callable[[], None]
+
+
+def _nobody() -> None:
+    """Wake nobody: no driver runs yet."""
+
+
+class ReadySet:
+    """The streams that messages arrive on."""
+
+    def __init__(self) -> None:
+        self.wake: Wake = _nobody  # makes the driver take a turn
+        self._epoll = select.epoll()
+        self._shared = select.epoll()  # has the shared descriptor alone
+        self._rest_until_ns = 0
+        self._inlets: dict[int, Inlet] = {}
+        self._fresh: deque[Inlet] = deque()  # to be read whatever the set says
+        self._found: list[tuple[int, int]] = []
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._taken = threading.Event()
+        self._lock = threading.Lock()  # of the watcher's beginning and end
+        self._is_watched = True
+        self._watcher = threading.Thread(target=self._watch, name="peer-ready", daemon=True)
+
+    # Any thread.
+
+    def stop(self) -> None:
+        """Close; streams are not read any more."""
+        self._end_watch()
+        if self._watcher.is_alive():
+            self._watcher.join(_STOP_S)
+        self._epoll.close()
+        self._shared.close()
+
+    def add(self, inlet: Inlet) -> None:
+        """Read a stream from now on."""
+        self._inlets[inlet.descriptor] = inlet
+        with contextlib.suppress(ValueError):  # closed: this member is stopping
+            self._epoll.register(inlet.descriptor, select.EPOLLIN)
+        self._fresh.append(inlet)
+        with self._lock:
+            if self._is_watched and not self._watcher.is_alive():
+                self._watcher.start()
+        self.wake()
+
+    def remove(self, inlet: Inlet) -> None:
+        """Read it no more; does nothing if it is gone already."""
+        if self._inlets.get(inlet.descriptor) is inlet:
+            del self._inlets[inlet.descriptor]
+            with contextlib.suppress(OSError, ValueError):
+                self._epoll.unregister(inlet.descriptor)
+
+    def check_silence(self) -> None:
+        """Give up streams on which nothing is heard."""
+        for inlet in list(self._inlets.values()):
+            inlet.check_silence()
+
+    # The turn's thread.
+
+    def share(self, descriptor: int) -> None:
+        """Let wait() also end when descriptor is readable; nobody watches from now on."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+        self._shared.register(descriptor, select.EPOLLIN)
+        self._end_watch()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there are no streams: nothing to wait for."""
+        return not self._inlets
+
+    def rest(self, rest_ns: int) -> None:
+        """Let no stream end the next wait() for so long, 0: for no time at all."""
+        self._rest_until_ns = time.monotonic_ns() + rest_ns if rest_ns else 0
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until a stream or the shared descriptor is readable; signals are handled."""
+        if self._rest_until_ns:
+            rest_s = (self._rest_until_ns - time.monotonic_ns()) / 1e9
+            self._rest_until_ns = 0
+            if rest_s > 0:
+                rest_s = min(rest_s, timeout_s)
+                if self._shared.poll(rest_s):
+                    return
+                timeout_s -= rest_s
+        self._found = self._epoll.poll(timeout_s)
+
+    def take(self, messages: list[Message]) -> None:
+        """Append what has arrived, up to a limit a stream."""
+        inlets = self._inlets
+        if not inlets:
+            return
+        found, self._found = self._found or self._epoll.poll(0), []
+        for descriptor, _ in found:
+            inlet = inlets.get(descriptor)
+            if inlet is not None:
+                self._receive(inlet, messages)
+        for _ in range(len(self._fresh)):
+            self._receive(self._fresh.popleft(), messages)
+        if self._is_watched:
+            self._taken.set()
+
+    def _receive(self, inlet: Inlet, messages: list[Message]) -> None:
+        if inlet.receive(messages, self._buffer):
+            self._fresh.append(inlet)
+            self.wake()
+        if inlet.over.is_set():
+            self.remove(inlet)
+
+    def _end_watch(self) -> None:
+        with self._lock:
+            self._is_watched = False
+        self._taken.set()
+
+    # The watcher's thread.
+
+    def _watch(self) -> None:
+        while self._is_watched:
+            if self._epoll.poll(_WATCH_S) and self._is_watched:
+                self._taken.clear()
+                self.wake()
+                self._taken.wait(_WATCH_S)

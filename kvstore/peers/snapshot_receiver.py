@@ -1,0 +1,108 @@
+"""Takes a snapshot off a request's body: the message first, then the database into a file.
+
+    length u64BE | raftpb.Message | database to the end     ──► tmp file ──► take
+
+`take` makes a state of the file beside the current one, while it grows and while the node goes on;
+only when that is complete is the message given to the node. What breaks off leaves no state. The
+file is removed whatever happens, so it is not synced: nothing will ask for it after a crash.
+"""
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final, Protocol
+
+from kvstore.node.ports import Voice
+from kvstore.peers.http_client import PeerRequestError
+from kvstore.raft.model import Message
+from kvstore.wire.raft_codec import decode_message
+from kvstore.wire.varint import WireError
+
+MESSAGE_BYTES_MAX: Final = 64 << 20
+RECEIVING_MAX: Final = 2
+_PREFIX: Final = "tmp"  # etcd's name for them: removed at the start
+_HEAD_BYTES: Final = 8
+
+
+class Taking(Protocol):
+    """A state being made of a file that grows; its methods raise KvstoreError or OSError."""
+
+    def grown(self, size_bytes: int) -> None:
+        """Tell that the file has so many bytes now."""
+        ...
+
+    def finish(self, size_bytes: int) -> None:
+        """Tell that the file is whole; return when the state is complete and durable."""
+        ...
+
+
+Take = Callable[[int, Path], AbstractContextManager[Taking]]  # (index, database file)
+
+
+class SnapshotReceiver:
+    """Where received snapshots go."""
+
+    def __init__(self, directory: Path, take: Take, voice: Voice) -> None:
+        """Keep files on their way in directory."""
+        self._directory = directory
+        self._take = take
+        self._voice = voice
+        self._slots = threading.BoundedSemaphore(RECEIVING_MAX)
+
+    def read_message(self, pieces: Iterator[bytes]) -> tuple[Message, bytes]:
+        """Return (message, what came of the database with it).
+
+        WireError if it is none, EOFError if the body is too short.
+        """
+        head = bytearray()
+        end = 0
+        for piece in pieces:
+            head += piece
+            if not end and len(head) >= _HEAD_BYTES:
+                end = _HEAD_BYTES + int.from_bytes(head[:_HEAD_BYTES], "big")
+                if end > _HEAD_BYTES + MESSAGE_BYTES_MAX:
+                    raise WireError("error limit exceeded")
+            if end and len(head) >= end:
+                return decode_message(bytes(head[_HEAD_BYTES:end])), bytes(head[end:])
+        raise EOFError("unexpected EOF")
+
+    def save(self, message: Message, first: bytes, rest: Iterable[bytes]) -> int:
+        """Make a state of the database; return its size in bytes.
+
+        PeerRequestError if RECEIVING_MAX are on their way already; what take raises; OSError.
+        """
+        if not self._slots.acquire(blocking=False):
+            raise PeerRequestError(f"{RECEIVING_MAX} snapshots are being received already")
+        try:
+            return self._save(message, first, rest)
+        finally:
+            self._slots.release()
+
+    def _save(self, message: Message, first: bytes, rest: Iterable[bytes]) -> int:
+        assert message.snapshot is not None
+        index = message.snapshot.metadata.index
+        fields = {"remote_peer_id": f"{message.from_:x}", "snapshot_index": index}
+        self._voice.info("receiving database snapshot", **fields)
+        descriptor, name = tempfile.mkstemp(prefix=_PREFIX, dir=self._directory)
+        path = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb", buffering=0), self._take(index, path) as taking:
+                size_bytes = _write(descriptor, first)
+                for piece in rest:
+                    size_bytes += _write(descriptor, piece)
+                    taking.grown(size_bytes)
+                self._voice.info("received database snapshot", bytes=size_bytes, **fields)
+                taking.finish(size_bytes)
+        finally:
+            path.unlink(missing_ok=True)
+        return size_bytes
+
+
+def _write(descriptor: int, data: bytes) -> int:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+    return len(data)

@@ -1,0 +1,171 @@
+"""Sends a snapshot to a member: the message and the database behind it, in one POST.
+
+    send(message) ──► thread ──► source.open(message) ──► POST /raft/snapshot ──► 204
+                                 (length u64BE | raftpb.Message | the database file)
+
+How it ended is told once, whatever happens. A thread of the snapshot's own sends the database while
+it is written, and waits for the member to have taken it; SENDING_MAX at once. If the database
+cannot be written to its end, the body has none either, and the member drops what came.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple, Protocol
+
+from kvstore.errors import KvstoreError
+from kvstore.node.ports import Voice
+from kvstore.peers.counters import PeerCounters
+from kvstore.peers.http_client import PeerRequestError, dial
+from kvstore.peers.identity import Identity
+from kvstore.peers.pipeline import check_post
+from kvstore.peers.status import PeerStatus, UrlPicker
+from kvstore.peers.tls import PeerTls
+from kvstore.raft.model import Message
+from kvstore.wire.msgapp_codec import MessageEncoder
+
+SENDING_MAX: Final = 2
+ANSWER_S: Final = 1800.0  # a member answers when it has made a state of what it received
+PIECE_BYTES: Final = 256 << 10
+
+
+class OpenSnapshot(NamedTuple):
+    """A database that stands for one position of the log."""
+
+    message: Message  # names that position
+    pieces: Iterator[bytes]  # as they are written; KvstoreError or OSError if that fails
+
+
+class SnapshotSource(Protocol):
+    """Makes database files of the state; for the snapshots' threads."""
+
+    def open(self, message: Message) -> AbstractContextManager[OpenSnapshot]:
+        """Write the state as it is committed, at message's position or after it.
+
+        The snapshot's message names the position of what is written. What it takes is let go of at
+        the end of the block. KvstoreError or OSError if it fails.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End what is being written."""
+        ...
+
+
+class SnapshotSender:
+    """Sends snapshots to any member."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        source: SnapshotSource,
+        *,
+        tls: PeerTls,
+        dial_timeout_s: float,
+        stall_s: float,
+        on_done: Callable[[int, bool], None],
+        on_removed: Callable[[str], None],
+        voice: Voice,
+    ) -> None:
+        """on_done(member id, arrived) is called once for each send(), in any thread."""
+        self._headers = [*identity.headers(), ("Content-Type", "application/octet-stream")]
+        self._source = source
+        self._tls = tls
+        self._dial_timeout_s = dial_timeout_s
+        self._stall_s = stall_s
+        self._on_done = on_done
+        self._on_removed = on_removed
+        self._voice = voice
+        self._lock = threading.Lock()
+        self._sending = 0
+        self._is_stopping = False
+
+    def send(
+        self, message: Message, picker: UrlPicker, status: PeerStatus, counters: PeerCounters
+    ) -> None:
+        """Send the state with message before it; returns at once."""
+        with self._lock:
+            is_refused = self._is_stopping or self._sending >= SENDING_MAX
+            if not is_refused:
+                self._sending += 1
+        if is_refused:
+            counters.snapshot_send_failures += 1
+            self._on_done(message.to, False)
+            return
+        threading.Thread(
+            target=self._run,
+            args=(message, picker, status, counters),
+            name=f"peer-snapshot-{message.to:x}",
+            daemon=True,
+        ).start()
+
+    def stop(self) -> None:
+        """Begin no other; those under way end at their next piece."""
+        self._is_stopping = True
+        self._source.stop()
+
+    def _run(
+        self, message: Message, picker: UrlPicker, status: PeerStatus, counters: PeerCounters
+    ) -> None:
+        counters.snapshot_send_inflights += 1
+        begun_s = time.monotonic()
+        arrived = False
+        try:
+            size_bytes = self._send(message, picker)
+            arrived = True
+        except (KvstoreError, OSError) as error:
+            counters.sent_failures += 1
+            counters.snapshot_send_failures += 1
+            status.deactivate("snapshot", "post", str(error))
+            self._voice.warning(
+                "failed to send database snapshot",
+                remote_peer_id=f"{message.to:x}",
+                error=str(error),
+            )
+        else:
+            took_s = time.monotonic() - begun_s
+            status.activate()
+            counters.sent_bytes += size_bytes
+            counters.snapshot_send.observe(took_s)
+            self._voice.info(
+                "sent database snapshot",
+                remote_peer_id=f"{message.to:x}",
+                bytes=size_bytes,
+                took_s=round(took_s, 3),
+            )
+        finally:
+            counters.snapshot_send_inflights -= 1
+            with self._lock:
+                self._sending -= 1
+            self._on_done(message.to, arrived)
+
+    def _send(self, message: Message, picker: UrlPicker) -> int:
+        """Send one snapshot; return the bytes of its file."""
+        with self._source.open(message) as snapshot:
+            url = picker.pick()
+            try:
+                return self._post(url, snapshot)
+            except PeerRequestError:
+                picker.unreachable(url)
+                raise
+
+    def _post(self, url: str, snapshot: OpenSnapshot) -> int:
+        sent_bytes = 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal sent_bytes
+            yield MessageEncoder().encode(snapshot.message)
+            for piece in snapshot.pieces:
+                if self._is_stopping:
+                    raise PeerRequestError("this member is stopping")
+                yield piece
+                sent_bytes += len(piece)
+
+        connection = dial(url, self._tls, self._dial_timeout_s)
+        try:
+            connection.post_pieces("/raft/snapshot", self._headers, pieces(), stall_s=self._stall_s)
+            check_post(url, connection.read_answer(timeout_s=ANSWER_S), self._on_removed)
+        finally:
+            connection.close()
+        return sent_bytes

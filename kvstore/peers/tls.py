@@ -1,0 +1,282 @@
+"""TLS between members: what each side shows, demands and refuses.
+
+    listening   shows cert-file; with a trusted CA or client-cert-auth every caller must show a
+                certificate of it, that is not revoked, that may come from this address (its IP or
+                DNS names, unless skipped) and that is one of the allowed names
+    dialling    shows client-cert-file (else cert-file); the other side's certificate must be of
+                the trusted CA (else the system's), fit the host of the URL, and be one of the
+                allowed names
+
+The files are read anew for every handshake, so a renewed certificate needs no restart. Of the
+certificates a caller sends the first is looked up in the revocation list, not its issuers.
+
+Nothing is negotiated above TLS (no ALPN): peer ports speak HTTP/1.1 only. Certificates are not made
+here.
+"""
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from kvstore.errors import KvstoreError
+from kvstore.peers.crl import revoked_serials
+from kvstore.wire.varint import WireError
+
+HANDSHAKE_S_MAX: Final = 10.0
+_Certificate: TypeAlias = Mapping[str, object]  # as ssl describes one
+_VERSIONS: Final = {"TLS1.2": ssl.TLSVersion.TLSv1_2, "TLS1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class PeerTlsError(KvstoreError):
+    """A handshake that cannot be made, or a certificate that is not welcome."""
+
+
+class PeerTls(NamedTuple):
+    """What the operator's --peer-* flags say; all empty: certificates of the system's CAs."""
+
+    cert_file: str = ""
+    key_file: str = ""
+    client_cert_file: str = ""  # empty: cert_file serves both ways
+    client_key_file: str = ""
+    trusted_ca_file: str = ""
+    client_cert_auth: bool = False
+    crl_file: str = ""
+    allowed_cns: tuple[str, ...] = ()
+    allowed_hostnames: tuple[str, ...] = ()
+    skip_client_san_verification: bool = False
+    is_self_signed: bool = False  # made by the members themselves: nothing to verify against
+    min_version: str = ""  # "TLS1.2" or "TLS1.3"; empty: TLS1.2
+    max_version: str = ""
+    cipher_suites: tuple[str, ...] = ()  # OpenSSL's or Go's names; empty: OpenSSL's choice
+    server_name: str = ""  # whose certificate is expected when dialling; empty: the URL's host's
+    local_address: str = ""  # to dial from, with TLS or without; empty: the system's choice
+
+
+def server_context(tls: PeerTls) -> ssl.SSLContext:
+    """Return what to accept with, from the files as they are now; PeerTlsError if unusable."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, tls)
+    _load_certificate(context, tls.cert_file, tls.key_file)
+    if tls.trusted_ca_file or tls.client_cert_auth:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _load_authorities(context, tls.trusted_ca_file)
+    return context
+
+
+def client_context(tls: PeerTls) -> ssl.SSLContext:
+    """Return what to dial with, from the files as they are now; PeerTlsError if unusable."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, tls)
+    if tls.client_cert_file:
+        _load_certificate(context, tls.client_cert_file, tls.client_key_file)
+    elif tls.cert_file:
+        _load_certificate(context, tls.cert_file, tls.key_file)
+    if tls.is_self_signed:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.hostname_checks_common_name = False
+        _load_authorities(context, tls.trusted_ca_file)
+    return context
+
+
+def accept(raw: socket.socket, tls: PeerTls) -> ssl.SSLSocket:
+    """Shake hands with a caller, blocking; PeerTlsError says why it is turned away.
+
+    The handshake has HANDSHAKE_S_MAX seconds; raw is closed when it fails.
+    """
+    secure = _shake_hands(raw, server_context(tls), server_hostname=None)
+    try:
+        certificate = secure.getpeercert() or {}
+        if certificate:
+            admit(certificate, raw_host(secure), tls)
+    except BaseException:
+        secure.close()
+        raise
+    return secure
+
+
+def connect(raw: socket.socket, host: str, tls: PeerTls) -> ssl.SSLSocket:
+    """Shake hands with a member just dialled, blocking; PeerTlsError says why it is not trusted."""
+    secure = _shake_hands(raw, client_context(tls), server_hostname=tls.server_name or host)
+    try:
+        _check_allowed(secure.getpeercert() or {}, tls)
+    except BaseException:
+        secure.close()
+        raise
+    return secure
+
+
+def admit(certificate: _Certificate, host: str, tls: PeerTls) -> str:
+    """Judge a caller's verified certificate; return its common name.
+
+    PeerTlsError says why a caller from the address host is turned away.
+    """
+    _check_revoked(certificate, tls.crl_file)
+    if not tls.skip_client_san_verification:
+        _check_address(certificate, host)
+    _check_allowed(certificate, tls)
+    return _common_name(certificate)
+
+
+def raw_host(connection: socket.socket) -> str:
+    """Return the other end's address; empty for a unix socket."""
+    name = connection.getpeername()
+    return str(name[0]) if isinstance(name, tuple) else ""
+
+
+def _context(protocol: int, tls: PeerTls) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = _VERSIONS[tls.min_version or "TLS1.2"]
+    if tls.max_version:
+        context.maximum_version = _VERSIONS[tls.max_version]
+    if tls.cipher_suites:
+        names = [_openssl_name(name) for name in tls.cipher_suites]
+        try:
+            context.set_ciphers(":".join(names))
+        except ssl.SSLError as error:
+            raise PeerTlsError(f"--cipher-suites {','.join(tls.cipher_suites)}: {error}") from None
+    return context
+
+
+def _openssl_name(name: str) -> str:
+    """TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 → ECDHE-RSA-AES128-GCM-SHA256."""
+    if not name.startswith("TLS_") or "_WITH_" not in name:
+        return name
+    exchange, _, rest = name[4:].partition("_WITH_")
+    rest = rest.replace("AES_128", "AES128").replace("AES_256", "AES256")
+    rest = rest.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305").replace("_CBC", "")
+    text = rest.replace("_", "-").replace("CHACHA20-POLY1305", "CHACHA20-POLY1305")
+    return text if exchange == "RSA" else f"{exchange.replace('_', '-')}-{text}"
+
+
+def _load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
+    if not cert_file or not key_file:
+        raise PeerTlsError("KeyFile and CertFile must both be present for TLS between members")
+    try:
+        context.load_cert_chain(cert_file, key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise PeerTlsError(f"certificate {cert_file} with key {key_file}: {error}") from None
+
+
+def _load_authorities(context: ssl.SSLContext, trusted_ca_file: str) -> None:
+    try:
+        if trusted_ca_file:
+            context.load_verify_locations(trusted_ca_file)
+        else:
+            context.load_default_certs()
+    except (OSError, ssl.SSLError) as error:
+        raise PeerTlsError(f"trusted CA file {trusted_ca_file}: {error}") from None
+
+
+def _shake_hands(
+    raw: socket.socket, context: ssl.SSLContext, *, server_hostname: str | None
+) -> ssl.SSLSocket:
+    before_s = raw.gettimeout()
+    raw.settimeout(HANDSHAKE_S_MAX if before_s is None else min(before_s, HANDSHAKE_S_MAX))
+    try:
+        secure = context.wrap_socket(
+            raw, server_side=server_hostname is None, server_hostname=server_hostname
+        )
+    except (OSError, ValueError) as error:
+        raw.close()
+        raise PeerTlsError(f"TLS handshake: {error}") from None
+    secure.settimeout(before_s)
+    return secure
+
+
+def _check_revoked(certificate: _Certificate, crl_file: str) -> None:
+    if not crl_file:
+        return
+    serial = int(str(certificate["serialNumber"]), 16)
+    try:
+        revoked = revoked_serials(Path(crl_file).read_bytes())
+    except (OSError, WireError) as error:
+        raise PeerTlsError(f"certificate revocation list {crl_file}: {error}") from None
+    if serial in revoked:
+        raise PeerTlsError(f"transport: certificate serial {serial:x} revoked")
+
+
+def _check_address(certificate: _Certificate, host: str) -> None:
+    """Hold the caller's address against the IP and DNS names of its certificate, if it has any."""
+    ips, names = _alternative_names(certificate)
+    if not (ips or names) or any(_same_ip(ip, host) for ip in ips):
+        return
+    if not names:
+        raise PeerTlsError(f"x509: certificate is valid for {', '.join(ips)}, not {host}")
+    if not _is_one_of(host, names):
+        raise PeerTlsError(f'tls: "{host}" does not match any of DNSNames {names}')
+
+
+def _check_allowed(certificate: _Certificate, tls: PeerTls) -> None:
+    if tls.is_self_signed:
+        return
+    if tls.allowed_cns and _common_name(certificate) not in tls.allowed_cns:
+        raise PeerTlsError("client certificate authentication failed")
+    if tls.allowed_hostnames:
+        ips, names = _alternative_names(certificate)
+        for host in tls.allowed_hostnames:
+            if any(_same_ip(ip, host) for ip in ips):
+                return
+            if any(_fits(host.lower(), name.lower()) for name in names):
+                return
+        raise PeerTlsError("client certificate authentication failed")
+
+
+def _alternative_names(certificate: _Certificate) -> tuple[list[str], list[str]]:
+    """Return (IP addresses, DNS names)."""
+    found = certificate.get("subjectAltName", ())
+    assert isinstance(found, tuple)
+    pairs = [(str(kind), str(value)) for kind, value in found]
+    ips = [value.strip() for kind, value in pairs if kind == "IP Address"]
+    return ips, [value for kind, value in pairs if kind == "DNS"]
+
+
+def _common_name(certificate: _Certificate) -> str:
+    subject = certificate.get("subject", ())
+    assert isinstance(subject, tuple)
+    pairs = [pair for part in subject for pair in part]
+    return next((str(value) for key, value in reversed(pairs) if key == "commonName"), "")
+
+
+def _same_ip(ip: str, host: str) -> bool:
+    try:
+        return ipaddress.ip_address(ip) == ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+
+
+def _fits(host: str, pattern: str) -> bool:
+    """Tell whether a DNS name fits a certificate's, whose first label may be a star."""
+    if pattern.startswith("*."):
+        return host.partition(".")[2] == pattern[2:]
+    return host == pattern
+
+
+def _is_one_of(host: str, names: list[str]) -> bool:
+    """Tell whether an address is that of one of the names: looked up backwards, then forwards."""
+    try:
+        found = [name.rstrip(".") for name in _names_of(host)]
+    except OSError:
+        found = []
+    for name in names:
+        if name.startswith("*.") and any(each.endswith(name[1:]) for each in found):
+            return True
+        if name in found:
+            return True
+    for name in names:
+        if name.startswith("*."):
+            continue
+        try:
+            addresses = {info[4][0] for info in socket.getaddrinfo(name, None)}
+        except OSError:
+            continue
+        if any(_same_ip(str(address), host) for address in addresses):
+            return True
+    return False
+
+
+def _names_of(host: str) -> list[str]:
+    name, aliases, _ = socket.gethostbyaddr(host)
+    return [name, *aliases]

@@ -1,0 +1,1 @@
+"""`kvstore gateway`: TCP connections relayed to members."""

@@ -1,0 +1,1 @@
+"""Keys that the gRPC proxy owns and answers itself."""

@@ -1,0 +1,205 @@
+"""The loop: poll, fill, answer, drain, flush, save, settle, until told to stop.
+
+Told to stop, it hands leadership over, takes nothing new, and goes on until what was admitted is
+answered or the time of one request is over.
+
+It runs in the main thread, so that signals wake it; sockets live in the transport's thread. It
+sleeps until something arrives or the node asked to be woken, and never otherwise. Before the
+client port is open it runs the same loop over the other sources alone: a member that joins needs
+its peers first.
+"""
+
+import contextlib
+import queue
+import signal
+from collections.abc import Sequence
+from types import FrameType
+from typing import Final, Protocol
+
+from kvstore.batch import Inbox, Outbox
+from kvstore.node.ports import Voice
+from kvstore.node.turn import Node
+from kvstore.runtime.clock import Clock
+from kvstore.runtime.source import Source, Witness
+from kvstore.server.snapshot_streams import SnapshotStreams
+from kvstore.transport.base import Transport
+
+_SECOND_NS: Final = 1_000_000_000
+_STOP_GRACE_S: Final = 0.5
+_STREAMING_POLL_S: Final = 0.005  # while a database file is on its way to a client
+
+
+class Port(Protocol):
+    """A way in for clients; `kvstore.transport.base` says what its drain is."""
+
+    def drain(self) -> None:
+        """Take nothing new; what is in flight goes on."""
+        ...
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether, since drain(), all that was in flight is answered."""
+        ...
+
+
+class Driver:
+    """Runs one node."""
+
+    def __init__(
+        self,
+        node: Node,
+        snapshots: SnapshotStreams,
+        clock: Clock,
+        voice: Voice,
+    ) -> None:
+        self._node = node
+        self._snapshots = snapshots
+        self._clock = clock
+        self._voice = voice
+        self._transport: Transport | None = None
+        self._sources: list[Source] = []
+        self._witness: Witness | None = None
+        self._late = Outbox()  # for what comes after the answers, which is nothing mostly
+        # Wakes the loop while there is no client port; safe in a signal handler.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._stopping = False
+        self._has_place = True  # in its cluster
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the server was told to stop."""
+        return self._stopping
+
+    def catch_signals(self) -> None:
+        """End the loop on SIGTERM and SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._stopping = True
+        self._voice.info("received signal; shutting down", signal=signal.Signals(number).name)
+        self.wake()
+
+    def end(self, reason: str) -> None:
+        """End the loop because this member has no place in its cluster; from any thread."""
+        self._voice.warning("server error", error=reason)
+        self._voice.warning("data-dir used by this member must be removed")
+        self._has_place = False
+        self._stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the loop take a turn; from any thread or signal handler."""
+        if self._transport is not None:
+            self._transport.wake()
+        else:
+            self._bell.put(None)
+
+    def attach(self, source: Source) -> None:
+        """Let a source take part in every turn from now on, after those attached before."""
+        self._sources.append(source)
+
+    def let_watch(self, witness: Witness) -> None:
+        """Let a witness see each turn's inbox, and what has left."""
+        self._witness = witness
+
+    def become_ready(self) -> None:
+        """Take turns without clients until the member has joined and applied what it has."""
+        while not (self._node.is_ready or self._stopping):
+            self._wait_for_bell()
+            self._turn(Inbox())
+            self._end_if_removed()
+
+    def _end_if_removed(self) -> None:
+        if self._node.is_removed and not self._stopping:
+            self.end("the member has been permanently removed from the cluster")
+
+    def _wait_for_bell(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            self._bell.get(timeout=self._wait_s())
+        while not self._bell.empty():
+            self._bell.get_nowait()
+
+    def serve(self, transport: Transport, drain_ns: int, others: Sequence[Port] = ()) -> None:
+        """Serve until stopped; then hand leadership over and let what was admitted be answered.
+
+        That may take drain_ns; others are ways in beside the transport.
+        """
+        self._transport = transport
+        try:
+            while not self._stopping:
+                self._turn(transport.poll(self._wait_s()))
+                self._end_if_removed()
+            self._node.hand_over(self._clock.monotonic_ns())
+            self._turn(transport.poll(0))  # which tells the other: writes wait for it
+            while self._node.is_handing_over:
+                self._turn(transport.poll(self._wait_s()))
+            if self._has_place:  # without one nothing could be answered
+                self._drain((transport, *others), transport, drain_ns)
+        finally:
+            self._snapshots.close()
+            transport.stop(_STOP_GRACE_S)
+
+    def _drain(self, ports: Sequence[Port], transport: Transport, drain_ns: int) -> None:
+        until_ns = self._clock.monotonic_ns() + drain_ns
+        for port in ports:
+            port.drain()
+        while not all(port.is_drained for port in ports):
+            left_ns = until_ns - self._clock.monotonic_ns()
+            if left_ns <= 0:
+                self._voice.warning(
+                    "calls are not answered within the time to stop", limit_s=drain_ns / _SECOND_NS
+                )
+                return
+            self._turn(transport.poll(min(self._wait_s(), left_ns / _SECOND_NS)))
+
+    def _turn(self, inbox: Inbox) -> None:
+        for source in self._sources:
+            source.fill(inbox)
+        if self._witness is not None:
+            self._witness.arrived(inbox)
+        self._stamp(inbox)
+        out = self._node.answer(inbox)
+        self._stream_snapshots(inbox, out)
+        self._let_leave(out)
+        self._node.save(inbox, self._late)
+        self._let_leave_late()
+        self._node.settle(inbox, self._late)
+        self._let_leave_late()
+
+    def _let_leave_late(self) -> None:
+        late = self._late
+        if not late.is_empty:
+            self._late = Outbox()
+            self._let_leave(late)
+            self._begin_snapshots(late)
+
+    def _let_leave(self, out: Outbox) -> None:
+        for source in self._sources:
+            source.drain(out)
+        if self._transport is not None:
+            self._transport.flush(out)
+        if self._witness is not None:
+            self._witness.left(out)
+
+    def _wait_s(self) -> float:
+        wait_s = max(self._node.wake_ns - self._clock.monotonic_ns(), 0) / _SECOND_NS
+        return min(wait_s, _STREAMING_POLL_S) if self._snapshots.active() else wait_s
+
+    def _stamp(self, inbox: Inbox) -> None:
+        inbox.now_ns = self._clock.monotonic_ns()
+        inbox.wall_ms = self._clock.unix_ms()
+
+    def _begin_snapshots(self, out: Outbox) -> None:
+        for stream_id, header in out.snapshots:
+            self._snapshots.start(stream_id, header)
+
+    def _stream_snapshots(self, inbox: Inbox, out: Outbox) -> None:
+        snapshots = self._snapshots
+        if not snapshots.active():
+            return
+        for gone in inbox.gone:
+            snapshots.cancel(gone)
+        deliveries, ends = snapshots.pump(inbox.backlog)
+        out.deliveries += deliveries
+        out.ends += ends

@@ -1,0 +1,1 @@
+"""Passwords and tokens: the slow and the secret part of authentication."""

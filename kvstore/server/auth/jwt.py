@@ -1,0 +1,244 @@
+"""The keys of JSON Web Tokens: signing them, and telling a good signature from a bad one.
+
+    {"alg": "RS256", "typ": "JWT"} . {"exp": 1700000300, "revision": 7, "username": "alice"} . …
+
+All of the methods etcd takes: HS, RS, PS and ES with 256, 384 or 512, and EdDSA (Ed25519). The
+key files are PEM, except for HS, whose private key is the file's bytes. With a public key alone
+tokens can be verified, not made. A token must be signed by the one configured method.
+
+Whether a token's time is now, and whether its user may do something, is decided elsewhere.
+"""
+
+import warnings
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+
+import jwt
+import jwt.warnings
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+from cryptography.x509 import load_pem_x509_certificate
+from jwt.types import Options
+
+from kvstore.auth.tokens import Claims
+from kvstore.config.values import parse_duration
+from kvstore.errors import ConfigError
+from kvstore.node.ports import Voice
+from kvstore.runtime.clock import Clock
+
+PrivateKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
+PublicKey: TypeAlias = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
+
+TTL_DEFAULT_NS: Final = 300_000_000_000
+TOKEN_BYTES_MAX: Final = 16 << 10  # longer texts are not looked at
+
+_KeyTypes: TypeAlias = tuple[type[PrivateKey], type[PublicKey]]
+_RSA: Final[_KeyTypes] = (RSAPrivateKey, RSAPublicKey)
+_EC: Final[_KeyTypes] = (EllipticCurvePrivateKey, EllipticCurvePublicKey)
+_ED: Final[_KeyTypes] = (Ed25519PrivateKey, Ed25519PublicKey)
+_KEY_TYPES: Final[dict[str, _KeyTypes]] = {
+    **{f"{family}{bits}": _RSA for family in ("RS", "PS") for bits in (256, 384, 512)},
+    **{f"ES{bits}": _EC for bits in (256, 384, 512)},
+    "EdDSA": _ED,
+}
+_CURVE_BITS: Final = {"ES256": 256, "ES384": 384, "ES512": 521}
+_SECRET_METHODS: Final = frozenset({"HS256", "HS384", "HS512"})
+_OPTIONS: Final = frozenset({"sign-method", "pub-key", "priv-key", "ttl"})
+_SECOND_NS: Final = 1_000_000_000
+_MILLISECOND_NS: Final = 1_000_000
+
+# The claims are judged by the node's own clock, not here.
+_SIGNATURE_ONLY: Final[Options] = {
+    "verify_signature": True,
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_aud": False,
+    "verify_iss": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
+
+
+# A short key is told once, at start, not with every token.
+warnings.filterwarnings("ignore", category=jwt.warnings.InsecureKeyLengthWarning)
+
+
+class JwtKeys:
+    """The keys of one signing method."""
+
+    def __init__(
+        self,
+        method: str,
+        private: PrivateKey | bytes | None,
+        public: PublicKey | bytes,
+        ttl_ns: int,
+        clock: Clock,
+    ) -> None:
+        """Take the keys, or the secret's bytes twice; without a private one tokens are not made."""
+        self._clock = clock
+        self._method = method
+        self._private = private
+        self._public = public
+        self._ttl_ns = ttl_ns
+        self._decoder = jwt.PyJWT()
+
+    @classmethod
+    def of_options(cls, options: dict[str, str], voice: Voice, clock: Clock) -> Self:
+        """Load the keys the options of --auth-token=jwt name; ConfigError says what is wrong."""
+        unknown = sorted(options.keys() - _OPTIONS)
+        if unknown:
+            voice.warning("unknown JWT options", keys=unknown)
+        method = options.get("sign-method", "")
+        ttl_ns = TTL_DEFAULT_NS
+        if text := options.get("ttl", ""):
+            try:
+                ttl_ns = parse_duration(text)
+            except ValueError as error:
+                raise ConfigError(f'--auth-token: ttl "{text}": {error}') from error
+        private = _read(options, "priv-key")
+        public = _read(options, "pub-key")
+        if method in _SECRET_METHODS:
+            if not private:
+                raise ConfigError(f"--auth-token: {method} needs priv-key, the file of the secret")
+            _check_secret(method, private, voice)
+            return cls(method, private, private, ttl_ns, clock)
+        if method not in _KEY_TYPES:
+            known = ", ".join(sorted([*_SECRET_METHODS, *_KEY_TYPES]))
+            raise ConfigError(f'--auth-token: sign-method "{method}" is none of {known}')
+        keys = _load_pair(method, private, public)
+        return cls(method, *keys, ttl_ns, clock)
+
+    @property
+    def can_sign(self) -> bool:
+        """Whether there is a private key."""
+        return self._private is not None
+
+    def sign(self, username: str, revision: int) -> str:
+        """Return a token that lives for the configured time; takes up to milliseconds."""
+        expires_s = (self._clock.unix_ms() * _MILLISECOND_NS + self._ttl_ns) // _SECOND_NS
+        if self._private is None:
+            raise ValueError("there is no private key to sign with")
+        claims = {"exp": expires_s, "revision": revision, "username": username}
+        return self._decoder.encode(claims, self._private, self._method)
+
+    def verify(self, token: str) -> Claims | None:
+        """Return what a token with a good signature says; None for any other text."""
+        if len(token) > TOKEN_BYTES_MAX:
+            return None
+        try:
+            claims = self._decoder.decode(
+                token, self._public, algorithms=[self._method], options=_SIGNATURE_ONLY
+            )
+        except (jwt.PyJWTError, ValueError):  # ValueError: numbers that are none
+            return None
+        return _claims(claims)
+
+
+def _claims(found: dict[str, Any]) -> Claims | None:
+    username, revision = found.get("username"), _number(found.get("revision"))
+    if not isinstance(username, str) or revision is None or revision < 0:
+        return None
+    times: list[float | None] = []
+    for name in ("exp", "nbf"):
+        value = _number(found.get(name))
+        if value is None and found.get(name) is not None:
+            return None
+        times.append(value)
+    return Claims(username, revision, *times)
+
+
+def _number(value: object) -> int | None:
+    """Return a JSON number without its fraction; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if abs(value) < 2**63 else None
+
+
+def _read(options: dict[str, str], name: str) -> bytes:
+    path = options.get(name, "")
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--auth-token: {name} {path}: {error.strerror}") from error
+
+
+def _check_secret(method: str, secret: bytes, voice: Voice) -> None:
+    try:
+        jwt.get_algorithm_by_name(method).prepare_key(secret)
+    except jwt.InvalidKeyError as error:
+        raise ConfigError(f"--auth-token: priv-key is no secret for {method}: {error}") from error
+    least = int(method[2:]) // 8
+    if len(secret) < least:
+        voice.warning("the secret of the tokens is short", bytes=len(secret), recommended=least)
+
+
+def _load_pair(
+    method: str, private_pem: bytes, public_pem: bytes
+) -> tuple[PrivateKey | None, PublicKey]:
+    """Return the keys of a method, the private one if there is; they must belong together."""
+    private_type, public_type = _KEY_TYPES[method]
+    private: PrivateKey | None = None
+    public: PublicKey | None = None
+    if private_pem:
+        key: object = _load_private(private_pem)
+        if not isinstance(key, private_type):
+            raise ConfigError(f"--auth-token: priv-key is no key for {method}")
+        private = key
+    if public_pem:
+        key = _load_public(public_pem)
+        if not isinstance(key, public_type):
+            raise ConfigError(f"--auth-token: pub-key is no key for {method}")
+        public = key
+    if private is not None:
+        own = private.public_key()
+        if public is not None and _public_bytes(public) != _public_bytes(own):
+            raise ConfigError("--auth-token: pub-key and priv-key do not belong together")
+        public = own
+    if public is None:
+        raise ConfigError(f"--auth-token: {method} needs priv-key, or pub-key to only verify")
+    _check_curve(method, public)
+    return private, public
+
+
+def _load_private(pem: bytes) -> object:
+    try:
+        return load_pem_private_key(pem, None)
+    except (ValueError, TypeError) as error:  # TypeError: the key is encrypted
+        raise ConfigError(f"--auth-token: priv-key cannot be read: {error}") from error
+
+
+def _load_public(pem: bytes) -> object:
+    """Read a public key, or that of a certificate."""
+    try:
+        if b"BEGIN CERTIFICATE" in pem:
+            return load_pem_x509_certificate(pem).public_key()
+        return load_pem_public_key(pem)
+    except ValueError as error:
+        raise ConfigError(f"--auth-token: pub-key cannot be read: {error}") from error
+
+
+def _check_curve(method: str, public: PublicKey) -> None:
+    if not isinstance(public, EllipticCurvePublicKey):
+        return
+    bits = _CURVE_BITS[method]
+    if public.curve.key_size != bits:
+        raise ConfigError(
+            f"--auth-token: {method} needs a curve of {bits} bits, the key's is {public.curve.name}"
+        )
+
+
+def _public_bytes(key: PublicKey) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

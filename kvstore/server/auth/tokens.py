@@ -1,0 +1,74 @@
+"""The flags about authentication, read: which tokens are given out, and what a password hash costs.
+
+--auth-token=simple                      letters kept in memory, --auth-token-ttl seconds
+--auth-token=jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
+--auth-token=                            none: certificates only
+"""
+
+import random
+from typing import Final
+
+from kvstore.auth.tokens import (
+    LETTERS,
+    PREFIX_LETTERS,
+    NoTokens,
+    SignedTokens,
+    SimpleTokens,
+    TokenKeys,
+    Tokens,
+)
+from kvstore.config.model import Config
+from kvstore.errors import ConfigError
+from kvstore.node.ports import Voice
+from kvstore.runtime.clock import Clock
+
+COST_MIN: Final = 4
+COST_MAX: Final = 31
+COST_DEFAULT: Final = 10
+
+_SECRETS: Final = random.SystemRandom()
+
+
+def tokens_of(config: Config, voice: Voice, clock: Clock) -> Tokens:
+    """Return the tokens the flags ask for; ConfigError for a kind or a key that cannot be used."""
+    kind, options = split_options(str(config.values.get("auth-token", "simple")))
+    if kind == "simple":
+        ttl = config.values.get("auth-token-ttl", 0)
+        return SimpleTokens(ttl if isinstance(ttl, int) else 0, new_prefix)
+    if kind == "jwt":
+        from kvstore.server.auth.jwt import JwtKeys
+
+        return SignedTokens(JwtKeys.of_options(options, voice, clock))
+    if kind == "":
+        return NoTokens()
+    raise ConfigError(f'--auth-token: unknown kind of token "{kind}"; known are simple and jwt')
+
+
+def keys_of(tokens: Tokens) -> TokenKeys | None:
+    """Return the keys tokens are signed with; None if they are not signed."""
+    return tokens.keys if isinstance(tokens, SignedTokens) else None
+
+
+def split_options(text: str) -> tuple[str, dict[str, str]]:
+    """Return the kind of token and its options; ConfigError for what is no list of name=value."""
+    kind, *pairs = text.split(",")
+    options: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or "=" in value:
+            raise ConfigError(f'--auth-token: option "{pair}" is not name=value')
+        if name in options:
+            raise ConfigError(f'--auth-token: option "{name}" is given twice')
+        options[name] = value
+    return kind, options
+
+
+def bcrypt_cost_of(config: Config) -> int:
+    """Return the cost of a password hash; what bcrypt cannot do is the default, as in etcd."""
+    cost = config.values.get("bcrypt-cost", COST_DEFAULT)
+    return cost if isinstance(cost, int) and COST_MIN <= cost <= COST_MAX else COST_DEFAULT
+
+
+def new_prefix() -> str:
+    """Return the random letters of a simple token, which nobody may guess."""
+    return "".join(_SECRETS.choices(LETTERS, k=PREFIX_LETTERS))

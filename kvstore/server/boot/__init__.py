@@ -1,0 +1,1 @@
+"""From a configuration to a node that can take turns."""

@@ -1,0 +1,165 @@
+"""From what was booted and the configuration to the rooms of a node.
+
+Nothing here runs by itself: see `kvstore.server.run`. The simulator builds its nodes here as well.
+"""
+
+import random
+
+from kvstore.apply.alarms import Alarms
+from kvstore.apply.applier import Applier
+from kvstore.apply.membership import Membership
+from kvstore.apply.quota import Quota
+from kvstore.auth.store import AuthStore
+from kvstore.config.model import Config
+from kvstore.lease.lessor import Lessor
+from kvstore.mvcc.store import Store
+from kvstore.node.limits import MILLISECOND_NS, SECOND_NS, Limits
+from kvstore.node.parts import Parts
+from kvstore.node.pending import Pending
+from kvstore.raft.config import Config as RaftConfig
+from kvstore.raft.rawnode import RawNode
+from kvstore.runtime.clock import Clock
+from kvstore.runtime.log.log import Log
+from kvstore.server.auth.tokens import bcrypt_cost_of, tokens_of
+from kvstore.server.boot.bootstrap import Boot
+from kvstore.server.boot.data_dir import DataDir
+from kvstore.server.snapshot_files import SnapshotFiles
+from kvstore.storage.files import Files
+from kvstore.watch.hub import Hub
+from kvstore.watch.stream import WatchLimits
+from kvstore.wire.internal import RequestIds
+from kvstore.wire.splice import HeaderMaker
+
+_COMPACTION_STEPS = 4  # slices to one of etcd's batches
+_CHECKPOINT_INTERVAL_NS = 300 * SECOND_NS  # etcd's
+
+
+def build(
+    config: Config, booted: Boot, places: DataDir, clock: Clock, voice: Log, files: Files
+) -> Parts:
+    """Restore every room from what was booted."""
+    limits = limits_of(config)
+    backend = booted.backend
+    store = Store(backend)
+    gates = config.feature_gates
+    lessor = Lessor(
+        backend,
+        _min_ttl_s(limits),
+        limits.election_timeout_ns,
+        _CHECKPOINT_INTERVAL_NS if gates["LeaseCheckpoint"] else None,
+    )
+    for key, lease in lessor.restore(store.restore()):
+        voice.warning("key of a lease that does not exist", key=key, lease=f"{lease:016x}")
+    alarms = Alarms(backend)
+    alarms.restore()
+    learners_max = config.values.get("max-learners", 1)
+    membership = Membership(backend, learners_max=int(str(learners_max)))
+    membership.restore()
+    auth = AuthStore(backend, tokens_of(config, voice, clock))
+    auth.restore()
+    headers = HeaderMaker(booted.cluster_id, booted.member_id)
+    quota = Quota(config.quota_backend_bytes)
+    # Not a secret: timeouts and jitter only need to differ between members.
+    dice = random.Random(booted.member_id ^ clock.unix_ms())
+    raft = RawNode(
+        RaftConfig(
+            booted.member_id,
+            election_tick=limits.election_ticks,
+            pre_vote=bool(config.values["pre-vote"]),
+            tells_commits=False,  # the exchange has them told
+        ),
+        booted.raft,
+        dice,
+    )
+    if booted.founding:
+        raft.bootstrap(booted.founding)
+    snapshots = SnapshotFiles(
+        places.snap,
+        booted.wal,
+        backend,
+        voice,
+        max_wals=config.max_wals,
+        max_snapshots=int(str(config.values["max-snapshots"])),
+        files=files,
+    )
+    applier = Applier(
+        backend=backend,
+        store=store,
+        lessor=lessor,
+        alarms=alarms,
+        membership=membership,
+        quota=quota,
+        headers=headers,
+        auth=auth,
+    )
+    hub = Hub(
+        store,
+        lambda revision: headers.field(revision, raft.term),
+        WatchLimits(
+            max_message_bytes=config.max_request_bytes + (512 << 10),
+            progress_interval_ns=int(config.watch_progress_notify_interval_s * SECOND_NS),
+        ),
+        dice,
+    )
+    return Parts(
+        member_id=booted.member_id,
+        cluster_id=booted.cluster_id,
+        limits=limits,
+        raft=raft,
+        log=booted.wal,
+        snapshots=snapshots,
+        backend=backend,
+        store=store,
+        lessor=lessor,
+        hub=hub,
+        alarms=alarms,
+        auth=auth,
+        membership=membership,
+        quota=quota,
+        applier=applier,
+        headers=headers,
+        request_ids=RequestIds(booted.member_id, clock.unix_ms()),
+        pending=Pending(),
+        voice=voice,
+        remotes={each: tuple(urls) for each, urls in booted.remotes.items()},
+    )
+
+
+def limits_of(config: Config) -> Limits:
+    """Translate the configuration into the node's numbers."""
+    heartbeat_ms = config.heartbeat_interval_ms
+    return Limits(
+        name=config.name,
+        client_urls=tuple(sorted(config.advertise_client_urls)),
+        heartbeat_ns=heartbeat_ms * MILLISECOND_NS,
+        election_ticks=config.election_timeout_ms // heartbeat_ms,
+        initial_tick_advance=config.initial_election_tick_advance,
+        strict_reconfig_check=bool(config.values["strict-reconfig-check"]),
+        corrupt_check_ns=int(str(config.values["corrupt-check-time"])),
+        compact_hash_check_ns=int(str(config.values["compact-hash-check-time"])),
+        downgrade_check_ns=int(str(config.values["downgrade-check-time"])),
+        initial_corrupt_check=config.feature_gates["InitialCorruptCheck"],
+        compact_hash_check=config.feature_gates["CompactHashCheck"],
+        fast_lease_keep_alive=config.feature_gates["FastLeaseKeepAlive"],
+        priority_request=config.feature_gates["PriorityRequest"],
+        request_bytes_max=config.max_request_bytes,
+        txn_ops_max=config.max_txn_ops,
+        quota_bytes=config.quota_backend_bytes,
+        commit_interval_ns=int(config.backend_batch_interval_s * SECOND_NS),
+        commit_ops_max=config.backend_batch_limit,
+        auto_compaction_mode=config.auto_compaction_mode,
+        auto_compaction_retention=config.auto_compaction_retention,
+        snapshot_count=config.snapshot_count,
+        snapshot_catchup_entries=config.snapshot_catchup_entries,
+        client_cert_auth=bool(config.values.get("client-cert-auth")),
+        bcrypt_cost=bcrypt_cost_of(config),
+        # The same pace in smaller steps: a slice is on the way of every request of its turn.
+        compaction_rows=max(config.compaction_batch_limit // _COMPACTION_STEPS, 1),
+        compaction_pause_ns=int(config.compaction_sleep_interval_s * SECOND_NS)
+        // _COMPACTION_STEPS,
+    )
+
+
+def _min_ttl_s(limits: Limits) -> int:
+    """A lease must outlive an election, or it could end while nobody can renew it."""
+    return -(-3 * limits.election_timeout_ns // (2 * SECOND_NS))

@@ -1,0 +1,329 @@
+"""From a data directory to the state a node starts with: founded, joined, restored or taken over.
+
+    no log            found a cluster: identity from the peer URLs, entries that add the members;
+                      or join one: identity from its members, an empty log until its leader speaks
+    a log             restart: its last snapshot, the entries after it, the database beside it
+    an etcd's files   the database is taken over first; then it is a restart
+
+A crash and a clean stop leave by the same door, so there is one way in. The database may be ahead
+of the log's committed index (commits alone are not synced), never ahead of its last entry.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kvstore.errors import ConfigError, DataDirError
+from kvstore.mvcc.backend import Backend, Table
+from kvstore.mvcc.meta_rows import (
+    CLUSTER_VERSION_KEY,
+    CONSISTENT_INDEX_KEY,
+    STORAGE_VERSION_KEY,
+)
+from kvstore.node.ports import Voice
+from kvstore.raft.model import (
+    EMPTY_HARD_STATE,
+    ConfChange,
+    ConfChangeType,
+    ConfState,
+    EntryType,
+)
+from kvstore.raft.ready import InitialState
+from kvstore.server.boot.data_dir import DataDir
+from kvstore.server.boot.force_new import Forced, force_new_cluster
+from kvstore.server.boot.founding import Founding as Founding
+from kvstore.server.boot.founding import Identity, founders, identity
+from kvstore.server.boot.legacy_members import correct_members
+from kvstore.storage.files import Files
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.takeover import refuse_newer, take_over
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT
+from kvstore.storage.wal.wal import (
+    SEGMENT_BYTES,
+    Replay,
+    Wal,
+    WalSnapshot,
+    read_last_snapshot,
+    read_snapshots,
+)
+from kvstore.wire.gen import metadata_pb2
+from kvstore.wire.members import Member, decode_member, encode_member
+from kvstore.wire.raft_codec import decode_conf_change
+
+AUTH_REVISION_KEY: Final = b"authRevision"
+_FIRST_AUTH_REVISION: Final = (1).to_bytes(8, "big")
+_MEMBERS_MAX: Final = 1 << 16
+_INDEX_MAX: Final = (1 << 64) - 1
+
+
+class Boot(NamedTuple):
+    """Everything a node starts from."""
+
+    member_id: int
+    cluster_id: int
+    wal: Wal
+    backend: Backend
+    raft: InitialState
+    founding: Sequence[ConfChange]  # the first changes of a new cluster, else none
+    remotes: Mapping[int, Sequence[str]]  # peer URLs of members known before any entry says so
+
+
+def boot(
+    places: DataDir,
+    founding: Founding,
+    voice: Voice,
+    *,
+    files: Files,
+    open_backend: Callable[[Path], Backend] = LmdbBackend,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Boot:
+    """Open or make everything under the data directory."""
+    if not Wal.exists(places.wal, files):
+        return _found(places, founding, voice, files, open_backend, segment_bytes)
+    if founding.discover is not None:
+        voice.warning(
+            "discovery token is ignored since cluster already initialized; valid logs are found",
+            wal_dir=str(places.wal),
+        )
+    last = read_last_snapshot(places.wal, files) or INITIAL_SNAPSHOT
+    taken = take_over(places.member, LmdbBackend, snapshot_index=last.index, files=files)
+    if taken is not None:
+        voice.info("took over an etcd data directory", rows=taken.rows, bytes=taken.size_bytes)
+    wal, replay = Wal.open(places.wal, last, files, segment_bytes)
+    try:
+        if replay.repair is not None:
+            voice.warning(
+                "repaired a torn log",
+                segment=str(replay.repair.path),
+                offset=replay.repair.offset,
+                found=replay.repair.text,
+                copy=str(replay.repair.broken_path),
+            )
+        backend = open_backend(places.member)
+    except BaseException:
+        wal.close()
+        raise
+    try:
+        start = _take_received(backend, last, places, files)
+        if start != last:
+            wal.close()
+            wal, replay = Wal.open(places.wal, start, files, segment_bytes)
+        return _restart(places, founding, wal, replay, start, backend, voice, files)
+    except BaseException:
+        wal.close()
+        backend.abandon()
+        raise
+
+
+def _take_received(
+    backend: Backend, last: WalSnapshot, places: DataDir, files: Files
+) -> WalSnapshot:
+    """Finish a received snapshot that was cut off; return the snapshot to start from.
+
+    The log names the snapshot before its database is put in place. If that database is not here,
+    the log's record was never completed by the commit index that goes with it: the log goes on from
+    where it was before, and has since passed the snapshot's index by itself. A database that stands
+    at nothing is no such case: it may be a fresh one in the place of one that is missing, and what
+    a restored snapshot held is in no entry.
+    """
+    applied = _number(backend, CONSISTENT_INDEX_KEY)
+    start = last
+    is_behind = applied < last.index and not backend.take_received(last.index)
+    if is_behind and applied > 0:
+        usable = [each for each in read_snapshots(places.wal, files) if each.index <= applied]
+        start = usable[-1] if usable else last
+    backend.drop_received(_INDEX_MAX)
+    return start
+
+
+def _found(
+    places: DataDir,
+    founding: Founding,
+    voice: Voice,
+    files: Files,
+    open_backend: Callable[[Path], Backend],
+    segment_bytes: int,
+) -> Boot:
+    if files.exists(places.snap / "db"):
+        raise DataDirError(
+            f"{places.snap / 'db'} is an etcd's database, but there is no log in {places.wal}"
+        )
+    who = identity(founding, voice)
+    backend = open_backend(places.member)
+    try:
+        _refuse_rows_without_log(backend, places)
+        metadata = metadata_pb2.Metadata(NodeID=who.own_id, ClusterID=who.cluster_id)
+        wal = Wal.create(places.wal, metadata.SerializeToString(), files, segment_bytes)
+    except BaseException:
+        backend.abandon()
+        raise
+    voice.info(
+        "founded a cluster" if who.founds else "joining a cluster",
+        member_id=f"{who.own_id:x}",
+        cluster_id=f"{who.cluster_id:x}",
+        members=[f"{member.id:x}" for member in who.members],
+    )
+    return _begin(wal, backend, who)
+
+
+def _begin(wal: Wal, backend: Backend, who: Identity) -> Boot:
+    """Return the start of a new log: one change that adds each founder, nothing if it joins."""
+    backend.put(Table.AUTH, AUTH_REVISION_KEY, _FIRST_AUTH_REVISION)
+    changes = [
+        ConfChange(0, ConfChangeType.ADD_NODE, member.id, encode_member(member))
+        for member in who.members
+        if who.founds
+    ]
+    remotes = {} if who.founds else _others(who)
+    return Boot(who.own_id, who.cluster_id, wal, backend, InitialState(), changes, remotes)
+
+
+def _others(who: Identity) -> dict[int, Sequence[str]]:
+    return {each.id: each.peer_urls for each in who.members if each.id != who.own_id}
+
+
+def _restart(
+    places: DataDir,
+    founding: Founding,
+    wal: Wal,
+    replay: Replay,
+    last: WalSnapshot,
+    backend: Backend,
+    voice: Voice,
+    files: Files,
+) -> Boot:
+    for table, key in (
+        (Table.META, STORAGE_VERSION_KEY),
+        (Table.CLUSTER, CLUSTER_VERSION_KEY),
+    ):
+        refuse_newer(places.lmdb, key, backend.get(table, key))
+    ids = metadata_pb2.Metadata.FromString(replay.metadata)
+    if not replay.entries and last == INITIAL_SNAPSHOT:
+        # The crash came between making the log and its first entries: begin once more.
+        _refuse_rows_without_log(backend, places)
+        return _begin_again(places, founding, wal, replay, backend)
+    applied = _number(backend, CONSISTENT_INDEX_KEY)
+    last_index = last.index + len(replay.entries)
+    if applied > last_index:
+        raise DataDirError(
+            f"the database in {places.lmdb} stands at index {applied}, the log in {places.wal} "
+            f"ends at {last_index}: they do not belong together"
+        )
+    if applied < last.index:
+        raise DataDirError(
+            f"the database in {places.lmdb} stands at index {applied}, the log in {places.wal} "
+            f"begins after {last.index}: entries between are missing"
+        )
+    if backend.get(Table.META, STORAGE_VERSION_KEY) is None:
+        learners_max = founding.learners_max
+        correct_members(
+            backend, places.snap, last.index, replay.entries, learners_max, voice, files
+        )
+    members = _members(backend, ids.NodeID, applied, last, replay, places)
+    if sum(member.is_learner for member in members) > founding.learners_max:
+        raise ConfigError("membership: too many learner members in cluster")
+    state, entries = replay.hard_state, replay.entries
+    if founding.force_new_cluster:
+        state, entries = _force(founding, wal, replay, members, ids.NodeID, applied, voice)
+    initial = InitialState(
+        hard_state=state,
+        conf_state=_conf_state(members),
+        snapshot_index=last.index,
+        snapshot_term=last.term,
+        entries=entries,
+        applied=applied,
+    )
+    return Boot(ids.NodeID, ids.ClusterID, wal, backend, initial, (), {})
+
+
+def _begin_again(
+    places: DataDir, founding: Founding, wal: Wal, replay: Replay, backend: Backend
+) -> Boot:
+    """Go on with a log that holds no entry yet: as a founder, or as one the leader is to reach."""
+    ids = metadata_pb2.Metadata.FromString(replay.metadata)
+    if founding.is_new and replay.hard_state == EMPTY_HARD_STATE:
+        who = founders(founding)
+        if (who.own_id, who.cluster_id) != (ids.NodeID, ids.ClusterID):
+            raise DataDirError(
+                f"{places.wal} is an empty log of member {ids.NodeID:x} of cluster "
+                f"{ids.ClusterID:x}; the flags make this member {who.own_id:x} of "
+                f"{who.cluster_id:x}"
+            )
+        return _begin(wal, backend, who)
+    backend.put(Table.AUTH, AUTH_REVISION_KEY, _FIRST_AUTH_REVISION)
+    initial = InitialState(hard_state=replay.hard_state)
+    return Boot(ids.NodeID, ids.ClusterID, wal, backend, initial, (), {})
+
+
+def _force(
+    founding: Founding,
+    wal: Wal,
+    replay: Replay,
+    members: Sequence[Member],
+    own_id: int,
+    applied: int,
+    voice: Voice,
+) -> Forced:
+    own = next((member for member in members if member.id == own_id), None)
+    if own is None:
+        own = Member(own_id, founding.name, list(founding.members().get(founding.name, ())))
+    return force_new_cluster(
+        wal,
+        replay.hard_state,
+        replay.entries,
+        applied=applied,
+        members={member.id: member.is_learner for member in members},
+        own=own,
+        voice=voice,
+    )
+
+
+def _refuse_rows_without_log(backend: Backend, places: DataDir) -> None:
+    if _number(backend, CONSISTENT_INDEX_KEY):
+        raise DataDirError(
+            f"{places.lmdb} holds a database, but its log in {places.wal} is missing or empty"
+        )
+
+
+def _number(backend: Backend, key: bytes) -> int:
+    return int.from_bytes(backend.get(Table.META, key) or b"", "big")
+
+
+def _members(
+    backend: Backend, own_id: int, applied: int, last: WalSnapshot, replay: Replay, places: DataDir
+) -> list[Member]:
+    """Return the member list, which must have this member in it once the log has said so."""
+    rows = backend.scan(Table.MEMBERS, b"", None, _MEMBERS_MAX)
+    members = [decode_member(value) for _, value in rows]
+    removed = backend.get(Table.MEMBERS_REMOVED, f"{own_id:x}".encode()) is not None
+    if removed:
+        raise DataDirError(f"member {own_id:x} of {places.member} was removed from its cluster")
+    is_known = own_id in {member.id for member in members}
+    if members and not is_known and _was_added(own_id, applied, last, replay):
+        raise DataDirError(
+            f"the log in {places.wal} is of member {own_id:x}, which the database in "
+            f"{places.lmdb} does not know: they do not belong together"
+        )
+    return members
+
+
+def _was_added(own_id: int, applied: int, last: WalSnapshot, replay: Replay) -> bool:
+    """Tell whether the log has this member in the cluster by the index that is applied."""
+    state = last.conf_state
+    if state is not None and own_id in (*state.voters, *state.learners):
+        return True
+    changes = (
+        decode_conf_change(entry.data)
+        for entry in replay.entries
+        if entry.index <= applied and entry.type == EntryType.CONF_CHANGE
+    )
+    added = {ConfChangeType.ADD_NODE, ConfChangeType.ADD_LEARNER_NODE}
+    return any(change.node_id == own_id and change.type in added for change in changes)
+
+
+def _conf_state(members: Sequence[Member]) -> ConfState:
+    """Return who takes part according to the member list, as etcd does at a restart."""
+    return ConfState(
+        voters=tuple(sorted(member.id for member in members if not member.is_learner)),
+        learners=tuple(sorted(member.id for member in members if member.is_learner)),
+    )

@@ -1,0 +1,96 @@
+"""--force-new-cluster: a member that has lost the others goes on alone.
+
+    log   1 … commit │ commit+1 …            uncommitted: dropped
+    log   1 … commit │ remove b │ remove c    appended, and committed by decree
+
+Before the removals stands an addition if this member is not in the list, or its promotion if it is
+a learner: a configuration is never without a voter. The entries go through apply as any others
+do, so the removed ids are never used again.
+
+What was dropped may have been acknowledged by nobody. What the other members have is lost to this
+one, and they must not be started again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kvstore.node.ports import Voice
+from kvstore.raft.model import ConfChange, ConfChangeType, Entry, EntryType, HardState
+from kvstore.storage.wal.wal import Wal
+from kvstore.wire.members import Member, decode_change_context, encode_member, encode_promotion
+from kvstore.wire.raft_codec import decode_conf_change, encode_conf_change
+
+
+class Forced(NamedTuple):
+    """What the log holds after the entries were appended."""
+
+    hard_state: HardState
+    entries: list[Entry]
+
+
+def force_new_cluster(
+    wal: Wal,
+    state: HardState,
+    entries: Sequence[Entry],
+    *,
+    applied: int,
+    members: Mapping[int, bool],
+    own: Member,
+    voice: Voice,
+) -> Forced:
+    """Drop what is not committed and append what makes this the only member; both are synced.
+
+    members: whether each is a learner, by id, as of the applied index.
+    """
+    commit = max(state.commit, applied)
+    kept = [entry for entry in entries if entry.index <= commit]
+    dropped = len(entries) - len(kept)
+    # Entries that take the place of dropped ones are of a later term, as in any log.
+    term, vote = (state.term + 1, 0) if dropped else (state.term, state.vote)
+    learners = dict(members)
+    for entry in kept:
+        if entry.index > applied and entry.type == EntryType.CONF_CHANGE:
+            _follow(learners, decode_conf_change(entry.data))
+    added = [
+        Entry(EntryType.CONF_CHANGE, term, index, encode_conf_change(change))
+        for index, change in enumerate(_changes(learners, own), start=commit + 1)
+    ]
+    forced = HardState(term, vote, commit + len(added))
+    if added or forced != state:
+        wal.save(forced, added, sync=True)
+    voice.info(
+        "forcing restart member",
+        local_member_id=f"{own.id:x}",
+        wal_commit_index=state.commit,
+        commit_index=forced.commit,
+        discarded_entries=dropped,
+        removed_members=[f"{each:x}" for each in sorted(learners) if each != own.id],
+    )
+    return Forced(forced, kept + added)
+
+
+def _follow(learners: dict[int, bool], change: ConfChange) -> None:
+    match change.type:
+        case ConfChangeType.ADD_NODE:
+            learners[change.node_id] = False
+        case ConfChangeType.ADD_LEARNER_NODE:
+            learners[change.node_id] = decode_change_context(change.context)[0].is_learner
+        case ConfChangeType.REMOVE_NODE:
+            learners.pop(change.node_id, None)
+        case _:
+            pass
+
+
+def _changes(learners: Mapping[int, bool], own: Member) -> list[ConfChange]:
+    changes: list[ConfChange] = []
+    is_learner = learners.get(own.id)
+    if is_learner is None:
+        changes.append(ConfChange(0, ConfChangeType.ADD_NODE, own.id, encode_member(own)))
+    elif is_learner:
+        changes.append(ConfChange(0, ConfChangeType.ADD_NODE, own.id, encode_promotion(own.id)))
+    changes += [
+        ConfChange(0, ConfChangeType.REMOVE_NODE, each)
+        for each in sorted(learners)
+        if each != own.id
+    ]
+    return changes

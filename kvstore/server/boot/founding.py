@@ -1,0 +1,316 @@
+"""Who a member without a log is: one of the founders of a cluster, or one that joins it.
+
+    new        ids are computed from what the flags say; nobody may have started already. The flags
+               name the members, or a domain whose SRV records do, or a registry where they meet
+    existing   the running members are asked who they are; ids are taken from their answer, where
+               the peer URLs of each are those of one member in the flags
+
+The questions go to the others' peer ports, before this member has one of its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from kvstore.config.initial_cluster import Resolve, difference, initial_members, read_members
+from kvstore.config.model import Config
+from kvstore.errors import ConfigError
+from kvstore.node.ports import Voice
+from kvstore.peers.http_client import PeerRequestError
+from kvstore.peers.questions import (
+    RemoteCluster,
+    Versions,
+    fetch_downgrade_enabled,
+    fetch_members,
+    fetch_version,
+)
+from kvstore.peers.tls import PeerTls
+from kvstore.server.boot.member_address import local_address_of
+from kvstore.server.boot.resolution import patient_resolver
+from kvstore.server.discovery.discovery import discoverer
+from kvstore.types import CLUSTER_VERSION, MIN_CLUSTER_VERSION
+from kvstore.wire.members import Member, cluster_id, member_id
+from kvstore.wire.versions import parse_version
+
+BOOTSTRAPPED_TIMEOUT_S: Final = 1.0
+MEMBERS_TIMEOUT_S: Final = 10.0
+
+
+class Questions(Protocol):
+    """What is asked of other members; each raises PeerRequestError if there is no answer."""
+
+    def members(self, urls: Sequence[str], timeout_s: float) -> RemoteCluster:
+        """Ask who the members are; the first of the URLs that answers counts."""
+        ...
+
+    def version(self, urls: Sequence[str], timeout_s: float) -> Versions:
+        """Ask the member with these URLs which versions it knows."""
+        ...
+
+    def downgrade_enabled(self, urls: Sequence[str], timeout_s: float) -> bool:
+        """Ask the member with these URLs whether a downgrade is under way."""
+        ...
+
+
+class PeerQuestions:
+    """Questions over HTTP to the peer ports."""
+
+    def __init__(self, tls: PeerTls) -> None:
+        self._tls = tls
+
+    def members(self, urls: Sequence[str], timeout_s: float) -> RemoteCluster:
+        """See Questions."""
+        return fetch_members(urls, self._tls, timeout_s)
+
+    def version(self, urls: Sequence[str], timeout_s: float) -> Versions:
+        """See Questions."""
+        return fetch_version(urls, self._tls, timeout_s)
+
+    def downgrade_enabled(self, urls: Sequence[str], timeout_s: float) -> bool:
+        """See Questions."""
+        return fetch_downgrade_enabled(urls, self._tls, timeout_s)
+
+
+class Founding(NamedTuple):
+    """What the operator says of the cluster; counts only while there is no log."""
+
+    name: str
+    members: Callable[[], Mapping[str, Sequence[str]]]  # peer URLs by name; raises ConfigError
+    token: str
+    is_new: bool  # else: join an existing cluster
+    questions: Questions | None = None  # None: there is nobody to ask
+    resolve: Resolve | None = None  # needed to join
+    learners_max: int = 1
+    request_timeout_s: float = 7.0
+    force_new_cluster: bool = False  # at a restart: be the only member from now on
+    # Meets the others in a registry: given the own id and name=url,… it returns all of them so.
+    discover: Callable[[int, str], str] | None = None
+
+
+def founding_of(config: Config, voice: Voice) -> Founding:
+    """Return what the flags say of the cluster, with the network to ask others."""
+    resolve = patient_resolver()
+    discover = discoverer(config, voice)
+    return Founding(
+        config.name,
+        lambda: initial_members(config, resolve, lambda: _by_srv(config, voice)),
+        str(config.values["discovery-token"]) if discover else config.initial_cluster_token,
+        config.initial_cluster_state == "new",
+        questions=PeerQuestions(peer_tls_of(config)),
+        resolve=resolve,
+        learners_max=int(str(config.values["max-learners"])),
+        request_timeout_s=5 + 2 * config.election_timeout_ms / 1000,
+        force_new_cluster=bool(config.values["force-new-cluster"]),
+        discover=discover,
+    )
+
+
+def _by_srv(config: Config, voice: Voice) -> str:
+    """Return the cluster that SRV records name."""
+    # Here, because loading the DNS library takes a quarter of what a start loads in all.
+    from kvstore.server.discovery.srv import cluster_by_srv
+
+    return cluster_by_srv(config, voice)
+
+
+def peer_tls_of(config: Config) -> PeerTls:
+    """Return what the flags say about TLS between members, and where to dial from."""
+    values = config.values
+
+    def text(name: str) -> str:
+        return str(values[name])
+
+    def texts(name: str) -> tuple[str, ...]:
+        value = values[name]
+        assert isinstance(value, tuple), name
+        return tuple(filter(None, value))
+
+    return PeerTls(
+        cert_file=text("peer-cert-file"),
+        key_file=text("peer-key-file"),
+        client_cert_file=text("peer-client-cert-file"),
+        client_key_file=text("peer-client-key-file"),
+        trusted_ca_file=text("peer-trusted-ca-file"),
+        client_cert_auth=bool(values["peer-client-cert-auth"]),
+        crl_file=text("peer-crl-file"),
+        allowed_cns=texts("peer-cert-allowed-cn"),
+        allowed_hostnames=texts("peer-cert-allowed-hostname"),
+        skip_client_san_verification=bool(values["peer-skip-client-san-verification"]),
+        is_self_signed=bool(values["peer-auto-tls"]),
+        min_version=text("tls-min-version"),
+        max_version=text("tls-max-version"),
+        cipher_suites=texts("cipher-suites"),
+        # Where DNS names the members, their certificates may be the domain's.
+        server_name="" if text("peer-trusted-ca-file") else text("discovery-srv"),
+        local_address=local_address_of(config),
+    )
+
+
+class Identity(NamedTuple):
+    """Who this member is, and who the members are."""
+
+    own_id: int
+    cluster_id: int
+    members: Sequence[Member]  # by ascending id
+    founds: bool  # else: they are running already
+
+
+def identity(founding: Founding, voice: Voice) -> Identity:
+    """Return who this member is; ConfigError if what the flags say cannot be."""
+    return _founder(founding) if founding.is_new else _joiner(founding, voice)
+
+
+def founders(founding: Founding) -> Identity:
+    """Return the members the flags name, with the ids they have if they found the cluster."""
+    named = founding.members()
+    if founding.discover is None:
+        return _with_ids(founding, named)
+    own_id = _with_ids(founding, named).own_id
+    contents = ",".join(f"{name}={url}" for name, urls in named.items() for url in urls)
+    cluster = founding.discover(own_id, contents)
+    met = read_members(cluster)
+    urls = [url for each in met.values() for url in each]
+    if len(set(urls)) != len(urls):
+        raise ConfigError(f"discovery cluster {cluster} has duplicate url")
+    return _with_ids(founding, met)._replace(own_id=own_id)
+
+
+def _with_ids(founding: Founding, named: Mapping[str, Sequence[str]]) -> Identity:
+    members: dict[int, Member] = {}
+    for name, urls in named.items():
+        member = Member(member_id(urls, founding.token, None), name, sorted(urls))
+        if member.id in members:
+            raise ConfigError(f"member exists with identical ID {shown(member)}")
+        if member.id == 0:
+            raise ConfigError("cannot use 0 as member id")
+        members[member.id] = member
+    ids = sorted(members)
+    own = [member.id for member in members.values() if member.name == founding.name]
+    if not own:
+        raise ConfigError(f"--initial-cluster does not name this member, {founding.name!r}")
+    return Identity(own[0], cluster_id(ids), [members[each] for each in ids], founds=True)
+
+
+def shown(member: Member) -> str:
+    """Return a member as etcd's error texts show it."""
+    return (
+        f"&{{ID:{member.id:x} RaftAttributes:{{PeerURLs:{_shown_list(member.peer_urls)} "
+        f"IsLearner:{str(member.is_learner).lower()}}} "
+        f"Attributes:{{Name:{member.name} ClientURLs:{_shown_list(member.client_urls)}}}}}"
+    )
+
+
+def _founder(founding: Founding) -> Identity:
+    found = founders(founding)
+    others = _other_urls(founding, found.members)
+    if founding.questions is None or founding.discover is not None or not others:
+        return found  # whom a registry brought together cannot have started yet
+    try:
+        running = founding.questions.members(others, BOOTSTRAPPED_TIMEOUT_S)
+    except PeerRequestError:
+        return found  # nobody is up yet, as it should be
+    known = {member.id: member for member in running.members}.get(found.own_id)
+    if known is not None and known.client_urls:
+        raise ConfigError(f"member {found.own_id:x} has already been bootstrapped")
+    return found
+
+
+def _joiner(founding: Founding, voice: Voice) -> Identity:
+    local = founders(founding).members
+    questions, resolve = founding.questions, founding.resolve
+    if questions is None or resolve is None:
+        raise ConfigError("--initial-cluster-state=existing: there is no way to ask the members")
+    try:
+        running = questions.members(_other_urls(founding, local), MEMBERS_TIMEOUT_S)
+    except PeerRequestError as error:
+        raise ConfigError(f"cannot fetch cluster info from peer urls: {error}") from None
+    try:
+        _take_ids(local, running.members, resolve)
+    except ConfigError as error:
+        raise ConfigError(f"error validating peerURLs {_shown_cluster(running)}: {error}") from None
+    own_id = next(member.id for member in local if member.name == founding.name)
+    if not _is_compatible(questions, local, own_id, founding.request_timeout_s, voice):
+        raise ConfigError("incompatible with current running cluster")
+    if sum(member.is_learner for member in running.members) > founding.learners_max:
+        raise ConfigError("membership: too many learner members in cluster")
+    members = sorted(running.members, key=lambda member: member.id)
+    return Identity(own_id, running.cluster_id, members, founds=False)
+
+
+def _other_urls(founding: Founding, members: Sequence[Member]) -> list[str]:
+    return sorted(
+        url for member in members if member.name != founding.name for url in member.peer_urls
+    )
+
+
+def _take_ids(local: Sequence[Member], running: Sequence[Member], resolve: Resolve) -> None:
+    """Give each local member the id of the running one with the same peer URLs."""
+    if len(local) != len(running):
+        raise ConfigError("member count is unequal")
+    for member in sorted(running, key=lambda each: each.id):
+        reason = ""
+        for ours in local:
+            reason = difference(member.peer_urls, ours.peer_urls, resolve)
+            if not reason:
+                ours.id = member.id
+                break
+        else:
+            raise ConfigError(
+                f"PeerURLs: no match found for existing member ({member.id:x}, "
+                f"{_shown_list(member.peer_urls)}), last resolver error ({reason})"
+            )
+
+
+def _is_compatible(
+    questions: Questions, members: Sequence[Member], own_id: int, timeout_s: float, voice: Voice
+) -> bool:
+    """Tell whether the others run a cluster version this release can be part of.
+
+    One of them must say so, and none the contrary; those that are down do not count.
+    """
+    others = sorted((each for each in members if each.id != own_id), key=lambda each: each.id)
+    least, most = parse_version(MIN_CLUSTER_VERSION), parse_version(CLUSTER_VERSION)
+    if _is_downgrading(questions, others, timeout_s, voice):
+        least = most = most.next_minor()
+    is_known = False
+    for member in others:
+        try:
+            text = questions.version(member.peer_urls, timeout_s).cluster
+            version = parse_version(text)
+        except (PeerRequestError, ValueError) as error:
+            _warn(voice, "failed to get version", member, error)
+            continue
+        if not least <= version <= most:
+            voice.warning(
+                "cluster version of remote member is not compatible",
+                remote_member_id=f"{member.id:x}",
+                remote_member_cluster_version=text,
+                minimum_cluster_version_supported=str(least),
+                maximum_cluster_version_supported=str(most),
+            )
+            return False
+        is_known = True
+    return is_known
+
+
+def _is_downgrading(
+    questions: Questions, others: Sequence[Member], timeout_s: float, voice: Voice
+) -> bool:
+    for member in others:
+        try:
+            return questions.downgrade_enabled(member.peer_urls, timeout_s)
+        except PeerRequestError as error:
+            _warn(voice, "failed to get downgrade enabled status", member, error)
+    return False
+
+
+def _warn(voice: Voice, msg: str, member: Member, error: Exception) -> None:
+    voice.warning(msg, remote_member_id=f"{member.id:x}", error=str(error))
+
+
+def _shown_list(texts: Sequence[str]) -> str:
+    return f"[{' '.join(texts)}]"
+
+
+def _shown_cluster(cluster: RemoteCluster) -> str:
+    members = " ".join(shown(each) for each in cluster.members)
+    return f"{{ClusterID:{cluster.cluster_id:x} Members:[{members}] RemovedMemberIDs:[]}}"

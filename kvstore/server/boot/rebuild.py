@@ -1,0 +1,226 @@
+"""--rebuild-from-peers: a member whose data is wrong gets the others' and keeps its log.
+
+    <member>/lmdb                   set aside as lmdb.set-aside.<number>; yours to remove
+    <member>/lmdb.received.<index>  made of a snapshot of a sound member's, put in its place
+    <member>/wal                    stays; a snapshot newer than its end is recorded in it
+
+Why that is safe for raft: what a member may never lose is in its log (its term, its vote, and the
+entries it has acknowledged), and the log is kept. Data applied up to an index stands for committed
+entries only, so taking another member's data at index X is what a follower does with a leader's
+snapshot:
+
+    X within the log, same term there   the entry is the same one: apply on from X + 1
+    X beyond the log's end              record the snapshot, then the log begins after X
+    X within the log, another term      the tail is not committed and may change: try again later
+    X before the log's first entry      the other member is too far behind: ask another
+
+Only a member that has to be is rebuilt: one that a CORRUPT alarm names, or whose data cannot be
+opened, is missing, or does not reach the log. So the flag may stay where it is.
+
+A crash leaves the old data or the new in place, or none: then the same command goes on.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kvstore.apply.alarms import Alarms
+from kvstore.config.model import Config
+from kvstore.errors import ConfigError, CorruptionError, DataDirError
+from kvstore.mvcc.backend import Table
+from kvstore.mvcc.meta_rows import CLUSTER_VERSION_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
+from kvstore.node.ports import Voice
+from kvstore.raft.model import ConfState, HardState, Snapshot, SnapshotMetadata
+from kvstore.server.boot.data_dir import DataDir
+from kvstore.server.boot.snapshot_source import Donor, find_donor
+from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.storage.files import Files
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.lmdb.files import LmdbFiles, received_path, sync_directory
+from kvstore.storage.row_source import small_rows
+from kvstore.storage.snapshots.file import write_snapshot_file
+from kvstore.storage.snapshots.received import prepare_received
+from kvstore.storage.v2_store import encode_v2_store
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT
+from kvstore.storage.wal.wal import Replay, Wal, WalSnapshot, read_last_snapshot
+from kvstore.wire.gen import metadata_pb2
+from kvstore.wire.gen import rpc_pb2 as pb
+from kvstore.wire.members import Member, decode_member
+
+_HASH_BYTES: Final = 32
+_SET_ASIDE: Final = "lmdb.set-aside."
+
+
+class Position(NamedTuple):
+    """What a database stands for."""
+
+    index: int  # type: ignore[assignment]
+    term: int
+    members: Sequence[Member]
+    removed: Sequence[int]
+    cluster_version: str | None
+
+
+def rebuild(places: DataDir, config: Config, voice: Voice, files: Files) -> bool:
+    """Rebuild the member in places from the URLs in config, if it has to be; tell whether it was.
+
+    Raises ConfigError (no member here, no sound member there), DataDirError (what was fetched does
+    not fit; nothing has changed then), CorruptionError (the log itself is damaged).
+    """
+    urls = config.values["rebuild-from-peers"]
+    assert isinstance(urls, tuple)
+    if not Wal.exists(places.wal, files):
+        raise ConfigError(
+            f"--rebuild-from-peers: there is no member in {places.member} to rebuild; one that "
+            "was lost as a whole is removed from the cluster and added again"
+        )
+    last = read_last_snapshot(places.wal, files) or INITIAL_SNAPSHOT
+    with _opened(places, last, files) as (wal, replay):
+        ids = metadata_pb2.Metadata.FromString(replay.metadata)
+        reason = _reason(places, ids.NodeID, last)
+        if not reason:
+            voice.info("this member's data is in use; it is not rebuilt", urls=list(urls))
+            return False
+        voice.warning("rebuilding this member from others", reason=reason, urls=list(urls))
+        with closing(find_donor(urls, config, ids.ClusterID, ids.NodeID, voice)) as donor:
+            file = _fetch(donor, places)
+        try:
+            position = _read_position(file, ids.NodeID)
+            check(position, last, replay)
+            prepare_received(places.member, position.index, file)
+        finally:
+            file.unlink()
+        if position.index > last.index + len(replay.entries):
+            _record(position, wal, replay, places, files)
+    _exchange(places, position.index, voice)
+    return True
+
+
+@contextmanager
+def _opened(places: DataDir, last: WalSnapshot, files: Files) -> Iterator[tuple[Wal, Replay]]:
+    wal, replay = Wal.open(places.wal, last, files)
+    with closing(wal):
+        yield wal, replay
+
+
+def _reason(places: DataDir, own_id: int, last: WalSnapshot) -> str:
+    """Return why the data must not be used, "" if it may be; DataDirError if it is in use."""
+    if (places.snap / "db").exists():
+        return ""  # an etcd's, to be taken over
+    if not places.lmdb.exists():
+        return f"{places.lmdb} is missing"
+    try:
+        backend = LmdbBackend(places.member)
+        try:
+            alarms = Alarms(backend)
+            alarms.restore()
+            applied = int.from_bytes(backend.get(Table.META, CONSISTENT_INDEX_KEY) or b"")
+        finally:
+            backend.abandon()
+    except CorruptionError as error:
+        return str(error)
+    if (own_id, pb.AlarmType.CORRUPT) in alarms.raised(pb.AlarmType.CORRUPT):
+        return f"a CORRUPT alarm names member {own_id:x}"
+    if applied < last.index:
+        return f"{places.lmdb} stands at index {applied}, the log begins after {last.index}"
+    return ""
+
+
+def _fetch(donor: Donor, places: DataDir) -> Path:
+    """Write the donor's database to a file and check its hash."""
+    places.tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = places.tmp / "rebuild.db"
+    digest, tail = hashlib.sha256(), b""
+    try:
+        with path.open("wb") as file:
+            for blob in donor.snapshot():
+                ready, tail = _split(tail + blob)
+                digest.update(ready)
+                file.write(ready)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    if tail != digest.digest():
+        path.unlink()
+        raise DataDirError(f"the snapshot of {donor.url} is not what its hash says: try again")
+    return path
+
+
+def _split(data: bytes) -> tuple[bytes, bytes]:
+    """Return data without its last bytes, which may be the hash, and those."""
+    cut = max(len(data) - _HASH_BYTES, 0)
+    return data[:cut], data[cut:]
+
+
+def _read_position(path: Path, own_id: int) -> Position:
+    with EtcdDbReader(path, exclusive=True) as source:
+        meta = small_rows(source, Table.META)
+        members = [decode_member(row) for row in small_rows(source, Table.MEMBERS).values()]
+        removed = [int(key, 16) for key in small_rows(source, Table.MEMBERS_REMOVED)]
+        version = small_rows(source, Table.CLUSTER).get(CLUSTER_VERSION_KEY)
+    index, term = (int.from_bytes(meta.get(key, b"")) for key in (CONSISTENT_INDEX_KEY, TERM_KEY))
+    if not index or not term:
+        raise DataDirError("the snapshot does not say which index and term it stands for")
+    if own_id not in {member.id for member in members}:
+        raise DataDirError(f"the snapshot does not know member {own_id:x}: it was removed")
+    known = sorted(members, key=lambda member: member.id)
+    shown = None if version is None else version.decode()
+    return Position(index, term, known, sorted(removed), shown)
+
+
+def check(position: Position, last: WalSnapshot, replay: Replay) -> None:
+    """Raise DataDirError if data at a position cannot go with a log; the law is at the head."""
+    index = position.index
+    end = last.index + len(replay.entries)
+    if index < last.index:
+        raise DataDirError(
+            f"the snapshot stands at index {index}, the log begins after {last.index}: the other "
+            "member is behind; try again, or name another"
+        )
+    if index > end:
+        return
+    term = last.term if index == last.index else replay.entries[index - last.index - 1].term
+    if term != position.term:
+        raise DataDirError(
+            f"the snapshot stands at index {index}, term {position.term}; the log has term {term} "
+            "there, not yet replaced: start this member without the flag for a moment, then again"
+        )
+
+
+def _record(position: Position, wal: Wal, replay: Replay, places: DataDir, files: Files) -> None:
+    """Let the log begin after the snapshot, as a follower does with a leader's."""
+    index, term, members, removed, version = position
+    conf_state = ConfState(
+        voters=tuple(member.id for member in members if not member.is_learner),
+        learners=tuple(member.id for member in members if member.is_learner),
+    )
+    data = encode_v2_store(members, removed, version)
+    snapshot = Snapshot(SnapshotMetadata(conf_state, index, term), data)
+    write_snapshot_file(places.snap, snapshot, files)
+    wal.save_snapshot(WalSnapshot(index, term, conf_state))
+    state = replay.hard_state
+    vote = state.vote if state.term >= term else 0
+    wal.save(HardState(max(state.term, term), vote, index), [], sync=True)
+
+
+def _exchange(places: DataDir, index: int, voice: Voice) -> None:
+    """Put the new state in the place of the old one, which is kept."""
+    lock = LmdbFiles(places.member)
+    try:
+        aside = next(
+            path
+            for number in count(1)
+            if not (path := places.member / f"{_SET_ASIDE}{number}").exists()
+        )
+        if places.lmdb.exists():
+            places.lmdb.rename(aside)
+        received_path(places.member, index).rename(places.lmdb)
+        sync_directory(places.member)
+    except OSError as error:
+        raise DataDirError(f"{places.member}: cannot exchange the data: {error}") from error
+    finally:
+        lock.unlock()
+    voice.info("rebuilt this member", index=index, set_aside=str(aside))

@@ -1,0 +1,1 @@
+"""Finding the other members of a new cluster: a registry, or DNS."""

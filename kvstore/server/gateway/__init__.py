@@ -1,0 +1,1 @@
+"""The JSON gateway: gRPC calls as HTTP requests with JSON bodies."""

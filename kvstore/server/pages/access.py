@@ -1,0 +1,137 @@
+"""What comes before any page of the client port: host whitelist, CORS, old paths.
+
+    Host: evil.example (plaintext, not whitelisted)   → 421 and etcd's explanation
+    OPTIONS anything                                   → 200, empty
+    /v3beta/…                                          → /v3/…
+
+Every answer carries the CORS headers if its origin is allowed; empty or * allows all, which is the
+default. TLS needs no host check: a page of another name cannot have its certificate.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+
+from kvstore.http.exchange import Headers, Request, Responder, Socket, plain_error
+from kvstore.http.go_text import quote
+from kvstore.node.ports import Voice
+from kvstore.server.pages.routes import OLD_PREFIX, PREFIX
+
+Handler = Callable[[Request, Responder], Awaitable[None]]
+
+_EXPLANATION: Final = """
+etcd received your request, but the Host header was unrecognized.
+
+To fix this, choose one of the following options:
+- Enable TLS, then any HTTPS request will be allowed.
+- Add the hostname you want to use to the whitelist in settings.
+  - e.g. etcd --host-whitelist {host}
+
+This requirement has been added to help prevent "DNS Rebinding" attacks (CVE-2018-5702).
+"""
+_NAMED_CERTIFICATE: Final = (
+    "CommonName of client sending a request against gateway will be ignored and not used as "
+    "expected"
+)
+
+
+class Access:
+    """Lets requests through to a handler, or answers them itself."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        voice: Voice,
+        *,
+        origins: Collection[str],
+        hosts: Collection[str],
+        is_common_name_refused: Callable[[], bool],
+    ) -> None:
+        """Guard handler; origins and hosts as --cors and --host-whitelist have them.
+
+        is_common_name_refused tells whether the gateway must turn named client certificates away:
+        with authentication on, they would be a user elsewhere and are nobody here.
+        """
+        self._handler = handler
+        self._voice = voice
+        self._origins = frozenset(origins) or frozenset({"*"})
+        self._hosts = frozenset(hosts) or frozenset({"*"})
+        self._is_common_name_refused = is_common_name_refused
+
+    async def serve(self, request: Request, respond: Responder) -> None:
+        """Answer one request, or have it answered."""
+        if request.raw_path.startswith(OLD_PREFIX):
+            request = _renamed(request)
+        if not request.is_tls:
+            host = host_name(request.host)
+            if "*" not in self._hosts and host not in self._hosts:
+                self._voice.warning(
+                    "rejecting HTTP request to prevent DNS rebinding attacks", host=host
+                )
+                await plain_error(respond, 421, _EXPLANATION.format(host=quote(host)))
+                return
+        elif (
+            request.common_name
+            and request.path.startswith(PREFIX)
+            and self._is_common_name_refused()
+        ):
+            await plain_error(respond, 400, _NAMED_CERTIFICATE)
+            return
+        headers = self._cors(request.header("origin"))
+        if request.method == "OPTIONS":
+            await respond.whole(200, headers, b"")
+            return
+        await self._handler(request, _Shared(respond, headers) if headers else respond)
+
+    def _cors(self, origin: str) -> Headers:
+        allowed = "*" if "*" in self._origins else origin
+        if allowed != "*" and allowed not in self._origins:
+            return []
+        return [
+            ("Access-Control-Allow-Headers", "accept, content-type, authorization"),
+            ("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE"),
+            ("Access-Control-Allow-Origin", allowed),
+        ]
+
+
+class _Shared:
+    """A responder that puts headers before every answer's own."""
+
+    def __init__(self, respond: Responder, headers: Headers) -> None:
+        self._respond = respond
+        self._headers = headers
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        await self._respond.whole(status, self._headers + headers, body)
+
+    async def start(self, status: int, headers: Headers) -> None:
+        await self._respond.start(status, self._headers + headers)
+
+    async def write(self, data: bytes) -> None:
+        await self._respond.write(data)
+
+    async def finish(self) -> None:
+        await self._respond.finish()
+
+    async def upgrade(self, headers: Headers) -> Socket:
+        return await self._respond.upgrade(headers)
+
+
+def host_name(host: str) -> str:
+    """Return the host without its port; as it is, if it cannot be split."""
+    if host.startswith("["):
+        name, bracket, port = host[1:].partition("]")
+        return name if bracket and port.startswith(":") else host
+    name, colon, port = host.rpartition(":")
+    return name if colon and ":" not in name else host
+
+
+def _renamed(request: Request) -> Request:
+    return Request(
+        method=request.method,
+        target=request.target.replace(OLD_PREFIX, PREFIX, 1),
+        headers=request.headers,
+        body=request.body,
+        remote_ip=request.remote_ip,
+        is_tls=request.is_tls,
+        common_name=request.common_name,
+    )

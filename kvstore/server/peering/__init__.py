@@ -1,0 +1,1 @@
+"""This server's side of the links between members."""

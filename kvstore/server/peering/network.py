@@ -1,0 +1,74 @@
+"""The links to the other members, with what they need of this process's rooms."""
+
+from collections.abc import Callable
+
+from kvstore.config.model import Config
+from kvstore.node.parts import Parts
+from kvstore.node.ports import Voice
+from kvstore.peers.identity import Identity
+from kvstore.peers.network import TIMEOUT_S_MIN, NetworkOptions, PeerNetwork
+from kvstore.peers.snapshot_receiver import SnapshotReceiver
+from kvstore.runtime.side_loop import SideLoop
+from kvstore.server.boot.data_dir import DataDir
+from kvstore.server.boot.founding import peer_tls_of
+from kvstore.server.peering.questions import Facts, PeerQuestions
+from kvstore.server.peering.snapshots import DatabaseFiles
+
+
+def open_network(
+    config: Config,
+    parts: Parts,
+    places: DataDir,
+    side: SideLoop,
+    on_removed: Callable[[str], None],
+    voice: Voice,
+) -> PeerNetwork:
+    """Take the peer addresses; ConfigError if one cannot be had. Nothing is sent before start().
+
+    on_removed is called, in any thread, when another member says that this one was removed.
+    """
+    election_s = config.election_timeout_ms / 1000
+    read_timeout_s = _timeout_s(config, "raft-read-timeout", voice)
+    membership = parts.membership
+    files = DatabaseFiles(places.member, places.tmp)
+    network = PeerNetwork(
+        NetworkOptions(
+            Identity(
+                parts.member_id,
+                parts.cluster_id,
+                config.initial_advertise_peer_urls,
+            ),
+            peer_tls_of(config),
+            dial_timeout_s=1 + election_s,
+            request_timeout_s=5 + 2 * election_s,
+            probe_interval_s=read_timeout_s - 1,
+            read_timeout_s=read_timeout_s,
+            write_timeout_s=_timeout_s(config, "raft-write-timeout", voice),
+            reuse_port=bool(config.values["socket-reuse-port"]),
+        ),
+        source=files,
+        receiver=SnapshotReceiver(places.snap, files.take, voice),
+        questions=PeerQuestions(
+            side.client,
+            side.submit,
+            Facts(
+                parts.cluster_id,
+                lambda: membership.cluster_version,
+                lambda: bool(membership.downgrade_target),
+            ),
+        ),
+        is_removed=lambda member_id: member_id in membership.removed,
+        on_removed=on_removed,
+        voice=voice,
+    )
+    for url in network.bind(config.listen_peer_urls):
+        voice.info("listening for peers", address=url)
+    return network
+
+
+def _timeout_s(config: Config, flag: str, voice: Voice) -> float:
+    """Return a timeout of peer connections, as etcd raises it."""
+    given_s = int(str(config.values[flag])) / 1e9
+    if given_s < TIMEOUT_S_MIN:
+        voice.info(f"{flag} increased to minimum value: {TIMEOUT_S_MIN:g}s")
+    return max(given_s, TIMEOUT_S_MIN)

@@ -1,0 +1,94 @@
+"""Marks the log with snapshots: the file, its record in the log, and the end of what came before.
+
+The order is etcd's: the database is committed (by the caller), then the file is synced, then the
+log records it; only then may segments before it go. The file's data is the member list in the form
+members of etcd up to 3.6 read.
+
+A snapshot of the leader's is recorded in the same way; the state that came with it is put in place
+only once the log also holds that its index is committed (see SnapshotKeeper).
+"""
+
+import time
+from pathlib import Path
+
+from kvstore.apply.membership import Membership
+from kvstore.errors import StorageFatalError
+from kvstore.failpoints import hit
+from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
+from kvstore.mvcc.backend import Backend
+from kvstore.node.ports import Voice
+from kvstore.raft.model import Snapshot, SnapshotMetadata
+from kvstore.storage.files import Files
+from kvstore.storage.snapshots.file import purge_snapshot_files, write_snapshot_file
+from kvstore.storage.v2_store import encode_v2_store
+from kvstore.storage.wal.wal import Wal, WalSnapshot
+
+
+class SnapshotFiles:
+    """Keeps the snapshot files and the log's segments in step."""
+
+    def __init__(
+        self,
+        directory: Path,
+        wal: Wal,
+        backend: Backend,
+        voice: Voice,
+        *,
+        max_wals: int,
+        max_snapshots: int,
+        files: Files,
+    ) -> None:
+        self._directory = directory
+        self._wal = wal
+        self._backend = backend
+        self._voice = voice
+        self._max_wals = max_wals
+        self._max_snapshots = max_snapshots
+        self._files = files
+        self.save_seconds = Histogram(DISK_BOUNDS)
+
+    def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
+        """Write the snapshot file and its record in the log, synced; free older segments."""
+        self.record(Snapshot(metadata, self.describe(membership)))
+        self._wal.release_to(metadata.index)
+
+    def describe(self, membership: Membership) -> bytes:
+        """Return what a snapshot's data is: the member list as members up to 3.6 read it."""
+        return encode_v2_store(
+            membership.sorted_members(), sorted(membership.removed), membership.cluster_version
+        )
+
+    def record(self, snapshot: Snapshot) -> None:
+        """Write a snapshot's file and its record in the log, synced."""
+        metadata = snapshot.metadata
+        began_ns = time.monotonic_ns()
+        write_snapshot_file(self._directory, snapshot, self._files)
+        self.save_seconds.add((time.monotonic_ns() - began_ns) * NANOSECOND_S)
+        hit("raftBeforeWALSaveSnaphot")
+        self._wal.save_snapshot(WalSnapshot(metadata.index, metadata.term, metadata.conf_state))
+
+    def install(self, index: int) -> None:
+        """Put the state received with the snapshot at index in the place of the current one."""
+        if not self._backend.take_received(index):
+            raise StorageFatalError(
+                f"the log holds a snapshot at index {index}, but its database is not here"
+            )
+        self._backend.drop_received(index)
+        self._wal.release_to(index)
+
+    def drop_received(self, up_to_index: int) -> None:
+        """Delete the states received with snapshots up to this index that were not installed."""
+        self._backend.drop_received(up_to_index)
+
+    def purge(self) -> None:
+        """Delete segments and snapshot files beyond the configured number."""
+        removed = self._wal.purge(self._max_wals)
+        try:
+            removed += purge_snapshot_files(self._directory, self._max_snapshots, self._files)
+        except OSError as error:
+            text = f"cannot purge snapshots in {self._directory}: {error.strerror}"
+            raise StorageFatalError(text) from error
+        for path in removed:
+            self._voice.info("purged", path=str(path))
+        if self._wal.preallocation_error is not None:
+            self._voice.warning("next log segment", error=self._wal.preallocation_error)

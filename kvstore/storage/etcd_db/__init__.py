@@ -1,0 +1,1 @@
+"""etcd's database file: read and written."""

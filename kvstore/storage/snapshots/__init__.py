@@ -1,0 +1,1 @@
+"""Snapshot files, and snapshots between members."""

@@ -1,0 +1,1 @@
+"""The write-ahead log in etcd's format."""

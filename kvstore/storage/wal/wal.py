@@ -1,0 +1,473 @@
+"""The write-ahead log on disk: etcd's segments, written by one thread.
+
+    save ──► one buffer ──► one write ──► one fdatasync          (group commit: a turn, a sync)
+                                └─ past segment_bytes: cut, go on in the next segment
+
+The law: what `save` or `save_snapshot` synced is in the log after any crash, in order. A write or
+sync that fails is fatal: it is never tried again (the kernel may have dropped the pages) and the
+log refuses everything after it. The records are those of wal_record; opening and its refusals are
+those of wal_replay and wal_repair.
+
+A segment is preallocated with zeros, so that a sync need not write the length of the file. The
+next one is preallocated by the save that fills the current one to a half: reserving blocks takes
+well under a tenth of a millisecond where the file system can do it, which a background thread
+would not repay; and a full disk shows while there is still half a segment to go. If it fails then,
+`preallocation_error` tells and the cut tries once more.
+
+Segments are locked as etcd locks them: from the one that holds the start snapshot to the last, so
+that neither a second process nor a purge touches what is needed.
+"""
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic_ns
+from typing import Final, NamedTuple, NoReturn
+
+from kvstore.errors import DataDirError, StorageFatalError
+from kvstore.failpoints import hit
+from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
+from kvstore.raft.model import EMPTY_HARD_STATE, Entry, HardState
+from kvstore.storage.files import Files, OsFiles, write_all, write_file
+from kvstore.storage.wal.record import (
+    INITIAL_SNAPSHOT,
+    METADATA,
+    SNAPSHOT,
+    STATE,
+    Fault,
+    WalSnapshot,
+    encode_crc,
+    encode_entries,
+    encode_records,
+    encode_snapshot_body,
+)
+from kvstore.storage.wal.repair import is_torn_tail
+from kvstore.storage.wal.replay import (
+    Repair,
+    Replay,
+    Replayer,
+    corruption,
+    read_last_snapshot,
+    read_snapshots,
+)
+from kvstore.storage.wal.segment import (
+    BROKEN_SUFFIX,
+    SUFFIX,
+    TEMPORARY_SUFFIX,
+    SegmentFile,
+    list_segments,
+    read_segment,
+    segment_path,
+    segments_from,
+)
+from kvstore.wire.raft_codec import encode_hard_state
+
+__all__ = ["Repair", "Replay", "Wal", "WalSnapshot", "read_last_snapshot", "read_snapshots"]
+
+SEGMENT_BYTES: Final = 64_000_000  # etcd's: not 64 MiB
+
+_OS_FILES: Final = OsFiles()
+_LEFTOVERS: Final = (TEMPORARY_SUFFIX, BROKEN_SUFFIX)
+
+
+class _Segment(NamedTuple):
+    file: SegmentFile
+    handle: int
+
+
+class Wal:
+    """A log ready to append; made by `create` or `open`.
+
+    Attributes to read: written_bytes, write_seconds, sync_count, sync_ns, sync_seconds,
+    last_sync_ns, tail_path, tail_offset, preallocation_error (text, or None).
+    """
+
+    def __init__(
+        self, directory: Path, files: Files, segment_bytes: int, metadata: bytes = b""
+    ) -> None:
+        """Not for callers: see create and open."""
+        self._directory = directory
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._metadata = metadata
+        self._segments: list[_Segment] = []
+        self._next: tuple[Path, int] | None = None  # the preallocated segment
+        self._handle = -1  # of the tail, the last of the segments
+        self._crc = 0
+        self._hard_state = EMPTY_HARD_STATE
+        self._held: HardState | None = None  # to be written with the next save
+        self._last_index = 0
+        self._refusal: str | None = None
+        # May be replaced by a twin that gives the same bytes in less time.
+        self.encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] = encode_entries
+        self.tail_path = Path()
+        self.tail_offset = 0
+        self.written_bytes = 0
+        self.sync_count = 0
+        self.last_sync_ns = 0
+        self.sync_ns = 0
+        self.sync_seconds = Histogram(DISK_BOUNDS)
+        self.write_seconds = Histogram(DISK_BOUNDS)
+        self.preallocation_error: str | None = None
+
+    @staticmethod
+    def exists(directory: Path, files: Files = _OS_FILES) -> bool:
+        """Tell whether directory holds a log."""
+        if not files.exists(directory):
+            return False
+        return any(name.endswith(SUFFIX) for name in files.list_directory(directory))
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        metadata: bytes,
+        files: Files = _OS_FILES,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> "Wal":
+        """Make a log that holds metadata and the initial snapshot.
+
+        It is built beside directory and renamed, so a crash leaves all of it or none. Raises
+        DataDirError if directory holds anything, StorageFatalError if the disk fails.
+        """
+        wal = cls(directory, files, segment_bytes, metadata)
+        try:
+            wal._create()
+        except BaseException:
+            wal._release_handles()
+            raise
+        return wal
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        start: WalSnapshot,
+        files: Files = _OS_FILES,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> tuple["Wal", Replay]:
+        """Read the log after start, repair a torn tail, and make it ready to append.
+
+        Everything the Replay holds is durable on return. Raises DataDirError if there is no log
+        or another process has it, CorruptionError naming segment and offset if it is not what was
+        written, StorageFatalError if the disk fails.
+        """
+        wal = cls(directory, files, segment_bytes)
+        try:
+            replay = wal._open(start)
+        except BaseException:
+            wal._release_handles()
+            raise
+        return wal, replay
+
+    def save(self, hard_state: HardState | None, entries: Sequence[Entry], sync: bool) -> None:  # noqa: FBT001 - part of the storage interface
+        """Append entries, then the state unless it is None or empty: one write, one fdatasync.
+
+        With sync, or with entries, they are durable on return. A state alone without sync is held
+        back, to be written in front of the next save: a write of its own would cost a lone put
+        more than its record. Raises StorageFatalError; then nothing since the last save may be
+        acknowledged.
+        """
+        if self._refusal is not None:
+            self._refuse()
+        if not entries and not sync:
+            if hard_state is not None and hard_state != EMPTY_HARD_STATE:
+                self._held = self._hard_state = hard_state
+            return
+        data = self._take_held()
+        crc = self._crc
+        if entries:
+            records, crc = self.encode_entries(list(entries), crc)
+            data += records
+        if hard_state is not None and hard_state != EMPTY_HARD_STATE:
+            record, crc = encode_records(STATE, (encode_hard_state(hard_state),), crc)
+            data += record
+            self._hard_state = hard_state
+        if data:
+            self._write(data)
+            self._crc = crc
+        if entries:
+            self._last_index = entries[-1].index
+        if self.tail_offset >= self._segment_bytes:
+            self._cut()
+        else:
+            self._sync()
+        if self.tail_offset * 2 >= self._segment_bytes and self._next is None:
+            self._preallocate()
+
+    def save_snapshot(self, snapshot: WalSnapshot) -> None:
+        """Record that the state up to snapshot is safe elsewhere; durable on return.
+
+        Raises ValueError for one past the initial without configuration, StorageFatalError.
+        """
+        if self._refusal is not None:
+            self._refuse()
+        # The state first: a snapshot counts only where its index is known to be committed.
+        self._write(self._take_held() + self._snapshot_record(snapshot))
+        self._last_index = max(self._last_index, snapshot.index)
+        self._sync()
+
+    def release_to(self, index: int) -> None:
+        """Unlock the segments that hold nothing after index; they may be purged then.
+
+        All before the last one whose first index is below index go; that one stays.
+        """
+        keep = len(self._segments) - 1
+        while keep > 0 and self._segments[keep].file.first_index >= index:
+            keep -= 1
+        for segment in self._segments[:keep]:
+            self._files.close(segment.handle)
+        del self._segments[:keep]
+
+    def purge(self, max_wals: int) -> list[Path]:
+        """Remove the oldest segments beyond max_wals (0: none) up to the first locked one.
+
+        Returns what was removed. A disk that refuses raises StorageFatalError.
+        """
+        removed: list[Path] = []
+        if max_wals <= 0:
+            return removed
+        files = self._files
+        with self._fatal(f"cannot purge {self._directory}"):
+            for segment in list_segments(files, self._directory)[:-max_wals]:
+                handle = files.open(segment.path, write=True)
+                try:
+                    if not files.try_lock(handle):
+                        break
+                    files.remove(segment.path)
+                    removed.append(segment.path)
+                finally:
+                    files.close(handle)
+        return removed
+
+    def close(self) -> None:
+        """Sync, remove the segment not yet in use and unlock all; a second call does nothing.
+
+        After a failure nothing is synced any more.
+        """
+        if not self._segments:
+            return
+        try:
+            if self._refusal is None:
+                if self._held is not None:
+                    self._write(self._take_held())
+                self._sync()
+                self._refusal = f"{self._directory}: the write-ahead log is closed"
+            if self._next is not None:
+                with self._fatal(f"cannot remove {self._next[0]}"):
+                    self._files.remove(self._next[0])
+        finally:
+            self._release_handles()
+
+    def _create(self) -> None:
+        files, directory = self._files, self._directory
+        building = directory.with_name(directory.name + TEMPORARY_SUFFIX)
+        first = segment_path(building, 0, 0)
+        with self._fatal(f"cannot create {first}"):
+            _refuse_foreign(directory, files)
+            files.remove_tree(building)
+            files.make_directory(building)
+            self._use(SegmentFile(first, 0, 0), self._allocate(first))
+        self._write(self._opening_records() + self._snapshot_record(INITIAL_SNAPSHOT))
+        with self._fatal(f"cannot create {directory}"):
+            files.sync(self._handle)
+            files.sync_directory(building)
+            files.remove_tree(directory)
+            files.rename(building, directory)
+            files.sync_directory(directory.parent)
+        self._rename_tail(segment_path(directory, 0, 0))
+
+    def _open(self, start: WalSnapshot) -> Replay:
+        files, replayer = self._files, Replayer(start)
+        with self._fatal(f"cannot read the write-ahead log {self._directory}"):
+            for file in segments_from(files, self._directory, start.index):
+                self._use(file, self._lock(file.path))
+            for segment in self._segments[:-1]:
+                _, fault = replayer.take(segment.file.path, *read_segment(files, segment.handle))
+                if fault is not None:
+                    raise corruption(segment.file.path, fault)
+            data, size_bytes = read_segment(files, self._handle)
+        self.tail_offset, fault = replayer.take(self.tail_path, data, size_bytes)
+        if fault is not None and not is_torn_tail(data, size_bytes, fault.offset):
+            raise corruption(self.tail_path, fault)
+        replay = replayer.finish()
+        with self._fatal(f"cannot make {self.tail_path} ready"):
+            if fault is not None:
+                replay.repair = self._repair(data, size_bytes, fault)
+            files.sync(self._handle)  # what was read may never have been synced
+            files.sync_directory(self._directory)
+        self._metadata = replay.metadata
+        self._hard_state = replay.hard_state
+        self._last_index = replay.last_index
+        self._crc = replayer.crc
+        return replay
+
+    def _repair(self, data: bytes, size_bytes: int, fault: Fault) -> Repair:
+        """Copy the segment as it is, then cut it at the fault."""
+        files = self._files
+        broken = self.tail_path.with_name(self.tail_path.name + BROKEN_SUFFIX)
+        write_file(files, broken, data, size_bytes)
+        files.sync_directory(self._directory)
+        files.truncate(self._handle, fault.offset)
+        return Repair(self.tail_path, fault.offset, fault.text, broken)
+
+    def _cut(self) -> None:
+        """Close the current segment where it ends and go on in the next one."""
+        files, old, end = self._files, self.tail_path, self.tail_offset
+        with self._fatal(f"cannot end segment {old} at {end} bytes"):
+            files.truncate(self._handle, end)
+        self._sync()
+        if self._next is None:
+            with self._fatal(f"cannot preallocate {self._next_path()}"):
+                self._next = self._next_path(), self._allocate(self._next_path())
+        temporary, handle = self._next
+        sequence, first_index = self._segments[-1].file.sequence + 1, self._last_index + 1
+        self._next = None
+        self._use(SegmentFile(temporary, sequence, first_index), handle)
+        data = self._opening_records()
+        if self._hard_state != EMPTY_HARD_STATE:
+            state = encode_hard_state(self._hard_state)
+            record, self._crc = encode_records(STATE, (state,), self._crc)
+            data += record
+        self._write(data)
+        path = segment_path(self._directory, sequence, first_index)
+        with self._fatal(f"cannot begin segment {path}"):
+            files.sync(handle)
+            files.rename(temporary, path)
+            files.sync_directory(self._directory)
+        self._rename_tail(path)
+        self.preallocation_error = None
+
+    def _preallocate(self) -> None:
+        if self.preallocation_error is not None:
+            return  # tried already; the cut tries again
+        path = self._next_path()
+        try:
+            self._next = path, self._allocate(path)
+        except OSError as error:
+            self.preallocation_error = f"cannot preallocate {path}: {error.strerror}"
+
+    def _next_path(self) -> Path:
+        sequence = self._segments[-1].file.sequence
+        return self._directory / f"{sequence % 2}{TEMPORARY_SUFFIX}"
+
+    def _allocate(self, path: Path) -> int:
+        """Make a locked file of zeros; whatever had this name is emptied first."""
+        files = self._files
+        handle = files.open(path, create=True)
+        try:
+            _reserve(files, handle, self._segment_bytes)
+        except BaseException:
+            files.close(handle)
+            raise
+        return handle
+
+    def _lock(self, path: Path) -> int:
+        files = self._files
+        handle = files.open(path, write=True)
+        if not files.try_lock(handle):
+            files.close(handle)
+            raise DataDirError(f"{path}: locked by another process")
+        return handle
+
+    def _use(self, file: SegmentFile, handle: int) -> None:
+        """Append to this segment from now on, from its start."""
+        self._segments.append(_Segment(file, handle))
+        self._handle = handle
+        self.tail_path = file.path
+        self.tail_offset = 0
+
+    def _rename_tail(self, path: Path) -> None:
+        file, handle = self._segments[-1]
+        self._segments[-1] = _Segment(file._replace(path=path), handle)
+        self.tail_path = path
+
+    def _opening_records(self) -> bytes:
+        metadata, crc = encode_records(METADATA, (self._metadata,), self._crc)
+        data = encode_crc(self._crc) + metadata
+        self._crc = crc
+        return data
+
+    def _take_held(self) -> bytes:
+        """Return the record of the state held back, if there is one; it must be written next."""
+        if self._held is None:
+            return b""
+        record, self._crc = encode_records(STATE, (encode_hard_state(self._held),), self._crc)
+        self._held = None
+        return record
+
+    def _snapshot_record(self, snapshot: WalSnapshot) -> bytes:
+        record, self._crc = encode_records(SNAPSHOT, (encode_snapshot_body(snapshot),), self._crc)
+        return record
+
+    def _write(self, data: bytes) -> None:
+        offset = self.tail_offset
+        began_ns = monotonic_ns()
+        try:
+            taken = self._files.write(self._handle, offset, data)
+            if taken != len(data):
+                write_all(self._files, self._handle, offset + taken, data[taken:])
+        except OSError as error:
+            self._fail(
+                f"cannot write {len(data)} bytes to {self.tail_path} at offset {offset}", error
+            )
+        self.tail_offset = offset + len(data)
+        self.written_bytes += len(data)
+        self.write_seconds.add((monotonic_ns() - began_ns) * NANOSECOND_S)
+
+    def _sync(self) -> None:
+        hit("walBeforeSync")
+        began_ns = monotonic_ns()
+        try:
+            self._files.sync_data(self._handle)
+        except OSError as error:
+            self._fail(f"cannot sync {self.tail_path}", error)
+        self.last_sync_ns = took_ns = monotonic_ns() - began_ns
+        self.sync_ns += took_ns
+        self.sync_count += 1
+        self.sync_seconds.add(took_ns * NANOSECOND_S)
+        hit("walAfterSync")
+
+    @contextmanager
+    def _fatal(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._fail(what, error)
+
+    def _fail(self, what: str, error: OSError) -> NoReturn:
+        self._refusal = f"{what}: {error.strerror or error}"
+        raise StorageFatalError(self._refusal) from error
+
+    def _refuse(self) -> NoReturn:
+        raise StorageFatalError(f"the write-ahead log takes nothing more: {self._refusal}")
+
+    def _release_handles(self) -> None:
+        handles = [segment.handle for segment in self._segments]
+        if self._next is not None:
+            handles.append(self._next[1])
+        self._segments.clear()
+        self._next = None
+        for handle in handles:
+            self._files.close(handle)
+
+
+def _refuse_foreign(directory: Path, files: Files) -> None:
+    """Raise DataDirError if anything but leftovers stands where the log is to be made."""
+    if not files.exists(directory):
+        return
+    for name in files.list_directory(directory):
+        if not name.endswith(_LEFTOVERS):
+            raise DataDirError(f"{directory}: cannot create a write-ahead log beside {name}")
+
+
+def _reserve(files: Files, handle: int, size_bytes: int) -> None:
+    if not files.try_lock(handle):
+        raise BlockingIOError(errno.EAGAIN, "locked by another process")
+    files.truncate(handle, 0)
+    try:
+        files.allocate(handle, size_bytes)
+    except OSError:
+        files.truncate(handle, 0)  # a full disk wants back what it did get
+        raise

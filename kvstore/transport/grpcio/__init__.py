@@ -1,0 +1,1 @@
+"""The portable transport, over grpcio."""
