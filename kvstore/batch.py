@@ -30,7 +30,7 @@ Response = tuple[int, int, Headers, bytes | None]
 ServiceCall = tuple[int, int, bytes, Metadata]
 
 
-class ErrandKind(IntEnum):
+class TaskKind(IntEnum):
     """What the shell can be sent to do, off the turn; args are given beside each."""
 
     CHECK_PASSWORD = 1  # (bcrypt hash, password) → b"" or an error
@@ -40,16 +40,16 @@ class ErrandKind(IntEnum):
     SIGN_TOKEN = 5  # (user name, auth revision in decimal) → the signed token
 
 
-class Errand(NamedTuple):
+class OffloadedTask(NamedTuple):
     """Slow work outside the turn: asked for in one outbox, answered in some later inbox."""
 
     id: int  # the node's own, unique for the life of the process
-    kind: ErrandKind
+    kind: TaskKind
     args: tuple[bytes, ...]
 
 
-class ErrandResult(NamedTuple):
-    """How an errand ended."""
+class TaskResult(NamedTuple):
+    """How an task ended."""
 
     id: int
     error: str  # empty: it went well; "HTTP 404" for an answer of another status than 200
@@ -73,7 +73,7 @@ class Inbox:
     unreachable: list[int] = field(default_factory=list)  # members to whom something was lost
     reached: list[int] = field(default_factory=list)  # members that a stream now leads to
     snapshots_sent: list[tuple[int, bool]] = field(default_factory=list)  # (member id, arrived)
-    errands: list[ErrandResult] = field(default_factory=list)
+    task_results: list[TaskResult] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)  # HTTP that is no gRPC, for the shell
 
 
@@ -98,7 +98,7 @@ class Outbox:
     snapshots: list[tuple[int, bytes]] = field(
         default_factory=list
     )  # (stream id, encoded ResponseHeader): the shell streams the database to these
-    errands: list[Errand] = field(default_factory=list)
+    tasks: list[OffloadedTask] = field(default_factory=list)
     services: list[ServiceCall] = field(default_factory=list)  # locks, elections: the shell's
     responses: list[Response] = field(default_factory=list)  # to requests
 
@@ -110,7 +110,7 @@ class Outbox:
             or self.deliveries
             or self.ends
             or self.snapshots
-            or self.errands
+            or self.tasks
             or self.services
             or self.responses
         )

@@ -21,7 +21,7 @@ from typing import Final
 import h11
 
 from kvstore.http.exchange import Headers, Request, Responder
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.transport.tls_errors import in_go_words
 
 CONNECTIONS_MAX: Final = 1024
@@ -47,7 +47,7 @@ class H1Server:
         self,
         listening: socket.socket,
         handler: Handler,
-        voice: Voice,
+        logger: Logger,
         *,
         make_context: MakeContext | None = None,
         admit: Admit | None = None,
@@ -59,7 +59,7 @@ class H1Server:
         """
         self._listening = listening
         self._handler = handler
-        self._voice = voice
+        self._logger = logger
         self._make_context = make_context
         self._admit = admit
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,11 +102,11 @@ class H1Server:
                 try:
                     raw, _ = await loop.sock_accept(self._listening)
                 except OSError as error:  # out of files, say: those that are open end some time
-                    self._voice.warning("cannot accept a connection", error=str(error))
+                    self._logger.warning("cannot accept a connection", error=str(error))
                     await asyncio.sleep(_ACCEPT_AGAIN_S)
                     continue
                 if len(self._tasks) >= CONNECTIONS_MAX:
-                    self._voice.warning(
+                    self._logger.warning(
                         "closed a connection: too many are open", limit=CONNECTIONS_MAX
                     )
                     raw.close()
@@ -122,7 +122,7 @@ class H1Server:
         try:
             reader, writer, name = await self._open(raw, remote)
         except (OSError, TimeoutError) as error:
-            self._voice.warning(
+            self._logger.warning(
                 "rejected connection on client endpoint",
                 remote_addr=remote,
                 error=in_go_words(str(error)),
@@ -141,7 +141,7 @@ class H1Server:
         except (OSError, TimeoutError):
             pass  # the client's affair: there is nobody to tell
         except Exception as error:
-            self._voice.error("an HTTP handler failed", remote_addr=remote, error=repr(error))
+            self._logger.error("an HTTP handler failed", remote_addr=remote, error=repr(error))
         finally:
             self._connections.discard(connection)
             writer.close()

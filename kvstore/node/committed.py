@@ -47,7 +47,7 @@ class Committed:
         applier = parts.applier
         applier.begin_batch(parts.raft.term)
         waiting = parts.pending.by_index
-        clock = parts.figures.clock
+        clock = parts.counters.clock
         began_ns = clock()
         if armed:
             _hit_each(entries)
@@ -77,7 +77,7 @@ class Committed:
             first = entries[-1].index + 1 - len(run)
             puts += self._apply_run(run, run_waiters, first, now_ns, out)
         took_ns = clock() - began_ns
-        if parts.figures.note_batch(took_ns, puts, Field.PUT):
+        if parts.counters.note_batch(took_ns, puts, Field.PUT):
             slow_apply.warn_batch(parts, entries, took_ns)
 
     def _plain_put_of(self, entry: Entry) -> Parsed | None:
@@ -123,7 +123,7 @@ class Committed:
         """Apply an entry somebody here waits for; tell of a put that went well, still uncounted."""
         applier, request = self._parts.applier, waiter.request
         applier.who = waiter.who
-        clock = self._parts.figures.clock
+        clock = self._parts.counters.clock
         at_ns = clock()
         if isinstance(request, PlainPut):
             request = pb.PutRequest(key=request.key, value=request.value)
@@ -135,7 +135,7 @@ class Committed:
         elif isinstance(request, CompareAndPut):
             result = applier.compare_and_put(request)
             if isinstance(result, bytes):
-                self._parts.figures.note_in_batch(Field.TXN, True)
+                self._parts.counters.note_in_batch(Field.TXN, True)
                 out.replies.append((waiter.call_id, 0, result))
                 return False
         elif isinstance(request, pb.TxnRequest):
@@ -149,7 +149,7 @@ class Committed:
 
     def _note(self, waiter: Waiter, result: Result, took_ns: int) -> None:
         went_well = not isinstance(result, Refusal)
-        if self._parts.figures.note_applied(waiter.field, went_well, took_ns):
+        if self._parts.counters.note_applied(waiter.field, went_well, took_ns):
             slow_apply.warn(self._parts, waiter, result, took_ns)
 
     @property
@@ -213,7 +213,7 @@ class Committed:
             applier.who = credentials(entry.data)
         applier.index = entry.index
         result = applier.apply(field, body, now_ns)
-        self._parts.figures.note_in_batch(field, not isinstance(result, Refusal))
+        self._parts.counters.note_in_batch(field, not isinstance(result, Refusal))
         if result is NO_SPACE and applier.over_quota:
             applier.over_quota = False
             self._over_quota.append(INTERNAL)
@@ -222,7 +222,7 @@ class Committed:
         """Apply an entry that came back from the leader, and answer who waits for it."""
         applier, request = self._parts.applier, waiter.request
         applier.who, applier.index = waiter.who, index
-        clock = self._parts.figures.clock
+        clock = self._parts.counters.clock
         at_ns = clock()
         if isinstance(request, pb.PutRequest):
             result = applier.put(request)
@@ -256,9 +256,9 @@ class Committed:
             self.members_changed = True
             if change.type == ConfChangeType.REMOVE_NODE and change.node_id == parts.member_id:
                 self.removed_ns = now_ns
-                parts.voice.warning("this member has been removed from the cluster")
+                parts.logger.warning("this member has been removed from the cluster")
         else:
-            parts.voice.warning(
+            parts.logger.warning(
                 "refused a configuration change", node_id=f"{change.node_id:x}", error=refusal.text
             )
             parts.raft.apply_conf_change(change._replace(node_id=0))

@@ -39,7 +39,7 @@ class Installation:
             "incoming_leader_snapshot_index": index,
             "incoming_leader_snapshot_term": term,
         }
-        parts.voice.info("applying snapshot", **about)
+        parts.logger.info("applying snapshot", **about)
         hit("raftBeforeSaveSnap")
         parts.snapshots.record(snapshot)
         hit("raftAfterSaveSnap")
@@ -57,7 +57,7 @@ class Installation:
         hit("raftAfterApplySnap")
         self._maintenance.restart()
         refuse(parts, parts.pending.forget_up_to(index), TIMEOUT_LEADER_FAIL, out)
-        parts.voice.info("applied snapshot", **about)
+        parts.logger.info("applied snapshot", **about)
 
     def _correct_members(self, snapshot: Snapshot) -> None:
         """Believe what came with the snapshot: the rows of an etcd 3.5 may be wrong."""
@@ -65,17 +65,17 @@ class Installation:
         try:
             known = decode_v2_members(snapshot.data)
         except WireError as error:
-            parts.voice.warning("members of a snapshot are those of its rows", error=str(error))
+            parts.logger.warning("members of a snapshot are those of its rows", error=str(error))
             return
         wrong = parts.membership.correct(known)
         if wrong:
             members = [f"{each:x}" for each in wrong]
-            parts.voice.info("corrected rows of members by the snapshot", members=members)
+            parts.logger.info("corrected rows of members by the snapshot", members=members)
 
     def _restore(self) -> None:
         parts = self._parts
         for key, lease in parts.lessor.restore(parts.store.restore()):
-            parts.voice.warning(
+            parts.logger.warning(
                 "key of a lease that does not exist", key=key, lease=f"{lease:016x}"
             )
         parts.alarms.restore()

@@ -1,41 +1,42 @@
-"""Errands of the node: asked for in one turn, answered in some later one, each to who asked.
+"""Work that the node hands to other threads: asked for in one turn, answered in a later one.
 
-    desk.ask(kind, args, then) ─► outbox.errands ─► the shell ─► inbox.errands ─► then(result, out)
+    offloaded.ask(kind, args, then) ─► outbox.tasks ─► a source of the driver
+                                 then(result, out) ◄── inbox.task_results ◄──┘
 
-An errand that is never answered holds one place for good, so whoever asks for many must mind
-`ERRANDS_MAX`; beyond it an errand is answered at once, in the next turn, with an error.
+A task that is never answered holds its place for good, so callers that ask for many must mind
+`TASKS_MAX`; a task beyond it is answered with an error in the next turn.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kvstore.batch import Errand, ErrandKind, ErrandResult, Outbox
+from kvstore.batch import OffloadedTask, Outbox, TaskKind, TaskResult
 
-ERRANDS_MAX: Final = 4096  # on their way at once
+TASKS_MAX: Final = 4096  # on their way at once
 
-Then = Callable[[ErrandResult, Outbox], None]
+Then = Callable[[TaskResult, Outbox], None]
 
 
-class ErrandDesk:
-    """Who waits for which errand."""
+class OffloadedTasks:
+    """Who waits for which task."""
 
     def __init__(self) -> None:
         self._next_id = 1
-        self._asked: list[Errand] = []
+        self._asked: list[OffloadedTask] = []
         self._waiting: dict[int, Then] = {}
-        self._refused: list[tuple[Then, ErrandResult]] = []
+        self._refused: list[tuple[Then, TaskResult]] = []
 
-    def ask(self, kind: ErrandKind, args: tuple[bytes, ...], then: Then) -> None:
-        """Send the shell on an errand; then is called with its end, in a later turn."""
-        errand_id, self._next_id = self._next_id, self._next_id + 1
-        if len(self._waiting) >= ERRANDS_MAX:
-            text = f"{ERRANDS_MAX} errands are on their way already"
-            self._refused.append((then, ErrandResult(errand_id, text, b"")))
+    def ask(self, kind: TaskKind, args: tuple[bytes, ...], then: Then) -> None:
+        """Send the shell on an task; then is called with its end, in a later turn."""
+        task_id, self._next_id = self._next_id, self._next_id + 1
+        if len(self._waiting) >= TASKS_MAX:
+            text = f"{TASKS_MAX} tasks are on their way already"
+            self._refused.append((then, TaskResult(task_id, text, b"")))
             return
-        self._waiting[errand_id] = then
-        self._asked.append(Errand(errand_id, kind, args))
+        self._waiting[task_id] = then
+        self._asked.append(OffloadedTask(task_id, kind, args))
 
-    def deliver(self, results: Sequence[ErrandResult], out: Outbox) -> None:
+    def deliver(self, results: Sequence[TaskResult], out: Outbox) -> None:
         """Hand each result to who asked for it; one that nobody asked for is passed over."""
         refused, self._refused = self._refused, []
         for then, result in refused:
@@ -48,5 +49,5 @@ class ErrandDesk:
     def take(self, out: Outbox) -> None:
         """Put what was asked for since the last time into the outbox."""
         if self._asked:
-            out.errands += self._asked
+            out.tasks += self._asked
             self._asked = []

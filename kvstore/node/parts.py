@@ -8,15 +8,16 @@ from kvstore.apply.membership import Membership
 from kvstore.apply.quota import Quota
 from kvstore.auth.store import AuthStore
 from kvstore.lease.lessor import Lessor
+from kvstore.logger import Logger
 from kvstore.mvcc.backend import Backend
 from kvstore.mvcc.store import Store
 from kvstore.node.fence import Fence
 from kvstore.node.limits import Limits
-from kvstore.node.metering.counters import Figures
+from kvstore.node.metering.counters import Counters
 from kvstore.node.no_peers import NoPeers
-from kvstore.node.offloaded import ErrandDesk
+from kvstore.node.offloaded import OffloadedTasks
 from kvstore.node.pending import Pending
-from kvstore.node.ports import LogFile, PeerLinks, SnapshotKeeper, Voice
+from kvstore.node.ports import LogFile, PeerLinks, SnapshotKeeper
 from kvstore.raft.rawnode import RawNode
 from kvstore.watch.hub import Hub
 from kvstore.wire.internal import RequestIds
@@ -45,9 +46,9 @@ class Parts:
     headers: HeaderMaker
     request_ids: RequestIds
     pending: Pending
-    voice: Voice
-    errands: ErrandDesk = field(default_factory=ErrandDesk)
-    figures: Figures = field(default_factory=Figures)
+    logger: Logger
+    tasks: OffloadedTasks = field(default_factory=OffloadedTasks)
+    counters: Counters = field(default_factory=Counters)
     peers: PeerLinks = field(default_factory=NoPeers)
     fence: Fence = field(default_factory=Fence)
     # Members known only from asking them, until this member's own addition is applied: id → URLs.

@@ -1,4 +1,4 @@
-"""What the node needs of the outside: the log on disk, snapshot files, peers, a voice.
+"""What the node needs of the outside: the log on disk, snapshot files, peers.
 
 Each is given at construction; the simulator gives its own. A port's call either did what it says
 or raised StorageFatalError, after which the node must not be used again.
@@ -22,8 +22,8 @@ class LogFile(Protocol):
 class SnapshotKeeper(Protocol):
     """Marks in the log from which a restart may begin, and the files that go with them.
 
-    A snapshot of the leader's comes in two parts: its database, which the shell turns into a fresh
-    state beside the current one (`storage/snapshots/received.py`), then the SNAP message. The node takes it:
+    A leader's snapshot comes in two parts: its database, which becomes a fresh state beside the
+    current one (`storage/snapshots/received.py`), then the SNAP message. The node takes it:
 
         record(snapshot) ─► log.save(its commit index, sync) ─► install(index)
 
@@ -92,26 +92,6 @@ class PeerLinks(Protocol):
 
     def active_since_ns(self, member_id: int) -> int | None:
         """Since when (monotonic) the member is connected without a break; None: it is not."""
-        ...
-
-
-class Voice(Protocol):
-    """The operator's log: one message with fields a line."""
-
-    def debug(self, msg: str, **fields: object) -> None:
-        """Say what only matters when hunting a fault."""
-        ...
-
-    def info(self, msg: str, **fields: object) -> None:
-        """Say what an operator wants to know."""
-        ...
-
-    def warning(self, msg: str, **fields: object) -> None:
-        """Say what is odd but can be lived with."""
-        ...
-
-    def error(self, msg: str, **fields: object) -> None:
-        """Say what failed."""
         ...
 
 

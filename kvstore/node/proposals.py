@@ -75,7 +75,7 @@ class Proposals:
         lessor, auth = self._parts.lessor, self._parts.auth
         who = (ROOT, auth.revision) if auth.enabled else NOBODY  # may delete whatever hangs on it
         for lease in lessor.due(now_ns):
-            self._parts.figures.expired_leases += 1
+            self._parts.counters.expired_leases += 1
             body = pb.LeaseRevokeRequest(ID=lease).SerializeToString()
             self._propose(Field.LEASE_REVOKE, body, who)
         checkpoints = lessor.checkpoints_due(now_ns)

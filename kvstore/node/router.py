@@ -39,7 +39,7 @@ from kvstore.errors import (
     Code,
     Refusal,
 )
-from kvstore.node.auth.checker import AuthDesk
+from kvstore.node.auth.checker import AuthChecker
 from kvstore.node.auth.logins import AuthLogins
 from kvstore.node.cluster.cluster import Cluster
 from kvstore.node.cluster.leadership import Leadership
@@ -97,13 +97,13 @@ class Router:
         reads: Reads,
         maintenance: Maintenance,
         cluster: Cluster,
-        desk: AuthDesk,
+        checker: AuthChecker,
         logins: AuthLogins,
         leadership: Leadership,
     ) -> None:
         self._parts = parts
         self._reads = reads
-        self._desk = desk
+        self._checker = checker
         self._leadership = leadership
         self._now_ns = 0
         self._maintenance = maintenance
@@ -159,8 +159,8 @@ class Router:
         no_leader = raft.lead == 0
         own = parts.membership.members.get(parts.member_id)
         is_learner = own is not None and own.is_learner
-        desk = self._desk
-        is_secured = desk.is_on
+        checker = self._checker
+        is_secured = checker.is_on
         is_fenced = parts.fence.refusal is not None
         self._is_open = not (is_secured or self._is_behind)
         for call_id, method, body in inbox.calls:
@@ -176,7 +176,7 @@ class Router:
                 elif is_fenced and method in REFUSED_BEHIND_FENCE:
                     refusal = parts.fence.refusal
                 elif is_secured:
-                    refusal = desk.admit(call_id, method, body, metadata.get(call_id))
+                    refusal = checker.admit(call_id, method, body, metadata.get(call_id))
                     if refusal is None:
                         refusal = handlers[method](call_id, body)
                 else:
@@ -187,7 +187,7 @@ class Router:
                 answers = out.ends if method in _STREAMED else replies
                 answers.append((call_id, refusal.code, refusal.text.encode()))
         if is_secured:
-            desk.done()
+            checker.done()
 
     # Writes.
 
@@ -206,7 +206,7 @@ class Router:
         if self._is_behind and not self._goes_first(field):
             return TOO_MANY_REQUESTS
         parts = self._parts
-        who = who or self._desk.who
+        who = who or self._checker.who
         request_id = parts.request_ids.next()
         if who is NOBODY:
             data = wrap(field, body, request_id)

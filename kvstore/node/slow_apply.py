@@ -47,13 +47,13 @@ def _say(
     more: Mapping[str, object],
     prefix: str = "",
 ) -> None:
-    figures = parts.figures
-    omitted = figures.moderation.admit("apply", figures.clock())
+    counters = parts.counters
+    omitted = counters.rate_limiter.admit("apply", counters.clock())
     if omitted is None:
         return
     fields: dict[str, object] = {
         "took": duration_text(took_ns),
-        "expected-duration": duration_text(figures.slow_apply_ns),
+        "expected-duration": duration_text(counters.slow_apply_ns),
         "prefix": prefix,
         "request": request,
         "response": response,
@@ -61,4 +61,4 @@ def _say(
     }
     if omitted:
         fields["omitted-lines"] = omitted
-    parts.voice.warning("apply request took too long", **fields)
+    parts.logger.warning("apply request took too long", **fields)

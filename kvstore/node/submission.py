@@ -114,7 +114,7 @@ class Submission:
 
 def refuse(parts: Parts, waiters: list[Waiter], refusal: Refusal, out: Outbox) -> None:
     """Tell those who wait that it came to nothing, or that nobody knows what it came to."""
-    parts.figures.failed_proposals += len(waiters)
+    parts.counters.failed_proposals += len(waiters)
     text = refusal.text.encode()
     for waiter in waiters:
         if waiter.then is not None:

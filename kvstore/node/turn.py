@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kvstore.batch import Inbox, Outbox
 from kvstore.failpoints import armed, hit
-from kvstore.node.auth.checker import AuthDesk
+from kvstore.node.auth.checker import AuthChecker
 from kvstore.node.auth.logins import AuthLogins
 from kvstore.node.cluster.cluster import Cluster
 from kvstore.node.cluster.disk_watch import DiskWatch
@@ -59,18 +59,18 @@ class Node:
         self._maintenance = Maintenance(parts, self._upkeep)
         self._committed = Committed(parts, self._maintenance)
         self._cluster = Cluster(parts, self._reads, self._committed, self._maintenance)
-        self._desk = AuthDesk(parts, self._reads)
-        self._logins = AuthLogins(parts, self._reads, self._desk)
+        self._checker = AuthChecker(parts, self._reads)
+        self._logins = AuthLogins(parts, self._reads, self._checker)
         self._router = Router(
             parts,
             self._reads,
             self._maintenance,
             self._cluster,
-            self._desk,
+            self._checker,
             self._logins,
             self._leadership,
         )
-        self._streams = Streams(parts, self._leadership, self._desk)
+        self._streams = Streams(parts, self._leadership, self._checker)
         self._proposals = Proposals(parts, self._committed)
         self._submission = Submission(parts, self._leadership)
         self._installation = Installation(parts, self._upkeep, self._maintenance)
@@ -108,10 +108,10 @@ class Node:
         self._now_ns = now_ns
         has_ticked = self._tick(now_ns)
         self._exchange.take_in(inbox)
-        self._desk.take_in(inbox)
+        self._checker.take_in(inbox)
         for gone in inbox.gone:
             self._forget(gone)
-        self._parts.errands.deliver(inbox.errands, out)
+        self._parts.tasks.deliver(inbox.task_results, out)
         self._cluster.begin(inbox)
         self._router.admit(inbox, out)
         for call_id in self._committed.take_over_quota():
@@ -147,10 +147,10 @@ class Node:
         """
         now_ns = inbox.now_ns
         self._go_on(inbox, out, self._exchange.tell_commits(now_ns))
-        self._parts.errands.take(out)
+        self._parts.tasks.take(out)
         self._parts.store.flush()
         for events in self._published:
-            self._parts.figures.note_events(events)
+            self._parts.counters.note_events(events)
         self._published.clear()
         must_commit = self._maintenance.wants_commit or self._exchange.wants_commit
         self._upkeep.keep_log_after(self._exchange.kept_index(now_ns))
@@ -224,7 +224,7 @@ class Node:
         may_save=False: what can be saved later is left.
         """
         parts, exchange = self._parts, self._exchange
-        raft, log, clock = parts.raft, parts.log, parts.figures.clock
+        raft, log, clock = parts.raft, parts.log, parts.counters.clock
         more_ready = True
         for _ in range(READY_ROUNDS_MAX):
             ready = raft.ready(may_save=may_save)
@@ -272,11 +272,11 @@ class Node:
         if ready.soft_state is not None and self._leadership.take(ready.soft_state, now_ns, out):
             self._proposals.may_be_lost()
         for text in ready.warnings:
-            self._parts.voice.warning("passed over what a member sent", reason=text)
+            self._parts.logger.warning("passed over what a member sent", reason=text)
 
     def _publish(self, out: Outbox) -> None:
         parts = self._parts
-        self._desk.follow(out)
+        self._checker.follow(out)
         events = parts.applier.take_events()
         if events:
             self._published.append(events)
@@ -313,6 +313,6 @@ class Node:
             or self._committed.is_owing
         ):
             due.append(now_ns)
-        if self._desk.has_ready:
+        if self._checker.has_ready:
             due.append(now_ns)
         self.wake_ns = min(each for each in due if each is not None)

@@ -1,5 +1,5 @@
 """What other threads have for the turn, until it asks: bytes of streams, messages of requests,
-losses, ends of snapshots and errands.
+losses, ends of snapshots and tasks.
 
     any thread      post(message) · lose(member) · … ──► wake the driver
     turn's thread   fill(inbox)
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from kvstore.batch import ErrandResult, Inbox
+from kvstore.batch import Inbox, TaskResult
 from kvstore.peers.ready_set import ReadySet
 from kvstore.raft.model import Message
 
@@ -39,7 +39,7 @@ class Arrivals:
         self._lost: deque[int] = deque()
         self._reached: deque[int] = deque()
         self._sent: deque[tuple[int, bool]] = deque()
-        self._errands: deque[ErrandResult] = deque()
+        self._tasks: deque[TaskResult] = deque()
         self._is_closed = False
 
     # From any thread.
@@ -78,9 +78,9 @@ class Arrivals:
         self._sent.append((member_id, arrived))
         self.wake()
 
-    def errand_done(self, result: ErrandResult) -> None:
-        """Hand in the result of an errand."""
-        self._errands.append(result)
+    def task_done(self, result: TaskResult) -> None:
+        """Hand in the result of an task."""
+        self._tasks.append(result)
         self.wake()
 
     def close(self) -> None:
@@ -116,8 +116,8 @@ class Arrivals:
             inbox.reached += _take(self._reached)
         while self._sent:
             inbox.snapshots_sent.append(self._sent.popleft())
-        while self._errands:
-            inbox.errands.append(self._errands.popleft())
+        while self._tasks:
+            inbox.task_results.append(self._tasks.popleft())
 
     def _drop_strangers(self, messages: list[Message]) -> None:
         own, is_removed = self._member_id, self._is_removed

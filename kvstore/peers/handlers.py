@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from kvstore.errors import KvstoreError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.identity import Identity, parse_id, refusal, sender
 from kvstore.peers.listener import (
@@ -102,7 +102,7 @@ class Handlers:
         mailbox: Mailbox,
         snapshots: SnapshotReceiver,
         questions: Questions,
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         self._identity = identity
         self._cluster = ("X-Etcd-Cluster-ID", f"{identity.cluster_id:x}")
@@ -110,7 +110,7 @@ class Handlers:
         self._mailbox = mailbox
         self._snapshots = snapshots
         self._questions = questions
-        self._voice = voice
+        self._logger = logger
         self._raft: dict[str, tuple[str, Callable[[Request, Body], Reply | Upgrade]]] = {
             "/raft": ("POST", self._message),
             "/raft/snapshot": ("POST", self._snapshot),
@@ -146,7 +146,7 @@ class Handlers:
             return plain(405, "Method Not Allowed", [("Allow", method)])
         reason = refusal(request.headers, self._identity.cluster_id)
         if reason:
-            self._voice.warning(
+            self._logger.warning(
                 "turned a request of a member away",
                 path=request.path,
                 reason=reason,
@@ -166,12 +166,12 @@ class Handlers:
         try:
             message = decode_message(data)
         except WireError as error:
-            self._voice.warning("failed to unmarshal Raft message", error=str(error))
+            self._logger.warning("failed to unmarshal Raft message", error=str(error))
             return self._plain(400, "error unmarshalling raft message")
         self._membership.counters_of(message.from_).received_bytes += len(data)
         reason = self._not_for_us(message)
         if reason or not self._mailbox.post(message, len(data)):
-            self._voice.warning(
+            self._logger.warning(
                 "failed to process Raft message", error=reason or "too many messages wait"
             )
             return self._plain(500, "error processing raft message")._replace(is_last=True)
@@ -215,7 +215,7 @@ class Handlers:
         try:
             counters.received_bytes += self._snapshots.save(message, first, pieces)
         except (KvstoreError, OSError) as error:
-            self._voice.warning("failed to save incoming database snapshot", error=str(error))
+            self._logger.warning("failed to save incoming database snapshot", error=str(error))
             return self._plain(500, f"failed to save KV snapshot ({error})")
         if not self._mailbox.post(message, 0):
             return self._plain(500, "failed to process raft message (too many messages wait)")
@@ -236,7 +236,7 @@ class Handlers:
             urls = sender(request.headers)[1]
             if urls:
                 self._membership.add_remote(member_id, urls)
-            self._voice.warning(
+            self._logger.warning(
                 "failed to find remote peer in cluster", remote_peer_id=f"{member_id:x}"
             )
             return plain(404, "error sender not found", headers)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
@@ -30,8 +30,8 @@ Ready = Callable[[int], None]  # given READ, WRITE or both
 class LinkLoop:
     """A selector in a thread."""
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
@@ -125,4 +125,4 @@ class LinkLoop:
         try:
             action()
         except Exception as error:  # told with its text; the loop serves all members
-            self._voice.error("peer link failed", error=repr(error))
+            self._logger.error("peer link failed", error=repr(error))

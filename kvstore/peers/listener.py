@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import h11
 
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers import tls as peer_tls
 from kvstore.peers.http_client import close_socket, tune
 from kvstore.peers.tls import PeerTls, PeerTlsError
@@ -117,14 +117,14 @@ class Listener:
         self,
         handler: Handler,
         tls: PeerTls,
-        voice: Voice,
+        logger: Logger,
         *,
         read_timeout_s: float,
         reuse_port: bool = False,
     ) -> None:
         self._handler = handler
         self._tls = tls
-        self._voice = voice
+        self._logger = logger
         self._read_timeout_s = read_timeout_s
         self._reuse_port = reuse_port
         self._sockets: list[tuple[socket.socket, bool]] = []  # and whether it is TLS
@@ -222,7 +222,7 @@ class Listener:
             except OSError as error:
                 if self._stopping.is_set():
                     return
-                self._voice.warning("cannot accept a peer connection", error=str(error))
+                self._logger.warning("cannot accept a peer connection", error=str(error))
                 self._stopping.wait(_ACCEPT_POLL_S)  # out of descriptors: some will be closed
                 continue
             with self._lock:
@@ -231,7 +231,7 @@ class Listener:
                     self._connections.add(raw)
             if is_full:
                 raw.close()
-                self._voice.warning("turned a peer connection away", limit=CONNECTIONS_MAX)
+                self._logger.warning("turned a peer connection away", limit=CONNECTIONS_MAX)
                 continue
             threading.Thread(
                 target=self._serve, args=(raw, secure), name="peer-connection", daemon=True
@@ -259,15 +259,15 @@ class Listener:
                     self._connections.discard(connection)
                 taker.attach(connection)
         except PeerTlsError as error:
-            self._voice.warning(
+            self._logger.warning(
                 "rejected connection on peer endpoint",
                 remote_addr=remote,
                 error=in_go_words(str(error)),
             )
         except OSError as error:
-            self._voice.debug("peer connection ended", error=str(error))
+            self._logger.debug("peer connection ended", error=str(error))
         except h11.ProtocolError as error:
-            self._voice.debug("peer connection spoke no HTTP", error=str(error))
+            self._logger.debug("peer connection spoke no HTTP", error=str(error))
         finally:
             with self._lock:
                 self._connections.discard(raw)

@@ -16,22 +16,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kvstore.batch import Errand, Inbox, Outbox
+from kvstore.batch import Inbox, OffloadedTask, Outbox
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.arrivals import Arrivals
 from kvstore.peers.counters import PeerCounters
-from kvstore.peers.errands import METHODS, PeerErrands
 from kvstore.peers.handlers import Handlers, Questions
 from kvstore.peers.http_client import PeerRequestError, check_url
 from kvstore.peers.identity import Identity
 from kvstore.peers.link_loop import LinkLoop
 from kvstore.peers.listener import Listener
-from kvstore.peers.outlet import HEARTBEAT_S, Outlet
-from kvstore.peers.peer import Peer, Remote, Surroundings
+from kvstore.peers.outbound_stream import HEARTBEAT_S, OutboundStream
+from kvstore.peers.peer import Peer, PeerContext, Remote
 from kvstore.peers.ready_set import ReadySet
 from kvstore.peers.snapshot_receiver import SnapshotReceiver
-from kvstore.peers.snapshot_sender import SnapshotSender, SnapshotSource
+from kvstore.peers.snapshot_sender import SnapshotProvider, SnapshotSender
+from kvstore.peers.tasks import METHODS, PeerTasks
 from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Message
 from kvstore.wire.msgapp_codec import EntriesMemo
@@ -48,7 +48,7 @@ class NetworkOptions(NamedTuple):
     identity: Identity
     tls: PeerTls
     dial_timeout_s: float  # etcd's: one second and the election timeout
-    request_timeout_s: float  # of an errand
+    request_timeout_s: float  # of an task
     probe_interval_s: float = 4.0  # less than the 5 s after which an idle connection is closed
     read_timeout_s: float = TIMEOUT_S_MIN  # a connection that says nothing for so long is closed
     write_timeout_s: float = TIMEOUT_S_MIN  # and so is one that takes nothing
@@ -62,23 +62,23 @@ class PeerNetwork:
         self,
         options: NetworkOptions,
         *,
-        source: SnapshotSource,
+        source: SnapshotProvider,
         receiver: SnapshotReceiver,
         questions: Questions,
         is_removed: Callable[[int], bool],
         on_removed: Callable[[str], None],
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         """is_removed and on_removed are called in any thread.
 
         on_removed gets the reason, when another member says that this one was removed for good.
         """
         self._identity = options.identity
-        self._voice = voice
+        self._logger = logger
         self.is_removed = is_removed  # asked by the peer port
         self._arrivals = Arrivals(options.identity.member_id, is_removed)
-        self._loop = LinkLoop(voice)
-        self._around = Surroundings(
+        self._loop = LinkLoop(logger)
+        self._around = PeerContext(
             options.identity,
             options.tls,
             options.dial_timeout_s,
@@ -89,7 +89,7 @@ class PeerNetwork:
             self._arrivals,
             EntriesMemo(),
             on_removed,
-            voice,
+            logger,
         )
         self._snapshots = SnapshotSender(
             options.identity,
@@ -99,21 +99,21 @@ class PeerNetwork:
             stall_s=options.write_timeout_s,
             on_done=self._arrivals.snapshot_done,
             on_removed=on_removed,
-            voice=voice,
+            logger=logger,
         )
-        self._errands = PeerErrands(
+        self._tasks = PeerTasks(
             options.identity,
             self.urls_of,
             tls=options.tls,
             dial_timeout_s=options.dial_timeout_s,
             timeout_s=options.request_timeout_s,
-            on_done=self._arrivals.errand_done,
+            on_done=self._arrivals.task_done,
         )
-        handlers = Handlers(options.identity, self, self._arrivals, receiver, questions, voice)
+        handlers = Handlers(options.identity, self, self._arrivals, receiver, questions, logger)
         self._listener = Listener(
             handlers,
             options.tls,
-            voice,
+            logger,
             read_timeout_s=options.read_timeout_s,
             reuse_port=options.reuse_port,
         )
@@ -151,7 +151,7 @@ class PeerNetwork:
                 return
             self._is_stopping = True
         self._arrivals.close()
-        self._errands.stop()
+        self._tasks.stop()
         self._snapshots.stop()
         self._listener.stop()
         for remote in [*self._remotes.values(), *self._peers.values()]:
@@ -174,36 +174,36 @@ class PeerNetwork:
         self._arrivals.fill(inbox)
 
     def drain(self, out: Outbox) -> None:
-        """Take the errands that are questions to other members, and start them."""
-        if not out.errands:
+        """Take the tasks that are questions to other members, and start them."""
+        if not out.tasks:
             return
-        left: list[Errand] = []
-        for errand in out.errands:
-            if errand.kind in METHODS:
-                self._errands.start(errand)
+        left: list[OffloadedTask] = []
+        for task in out.tasks:
+            if task.kind in METHODS:
+                self._tasks.start(task)
             else:
-                left.append(errand)
-        out.errands = left
+                left.append(task)
+        out.tasks = left
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send what raft wants sent, except snapshots."""
-        batches: dict[Outlet, list[Message]] = {}
+        batches: dict[OutboundStream, list[Message]] = {}
         peers = self._peers
         for message in messages:
             peer = peers.get(message.to)
             if peer is None:
                 self._send_remote(message)
                 continue
-            outlet = peer.outlet_for(message)
-            if outlet is None:
+            outbound = peer.outbound_for(message)
+            if outbound is None:
                 if not peer.pipeline.send(message):
                     self._arrivals.lose(message.to)
-            elif outlet in batches:
-                batches[outlet].append(message)
+            elif outbound in batches:
+                batches[outbound].append(message)
             else:
-                batches[outlet] = [message]
-        for outlet, batch in batches.items():
-            if not outlet.write(batch):
+                batches[outbound] = [message]
+        for outbound, batch in batches.items():
+            if not outbound.write(batch):
                 self._arrivals.lose(batch[0].to)
 
     def send_snapshot(self, message: Message) -> None:
@@ -240,7 +240,7 @@ class PeerNetwork:
                 old[each].picker.update(tuple(urls) or ("",))
         for peer in added:
             peer.start()
-            self._voice.info(
+            self._logger.info(
                 "added remote peer", remote_peer_id=f"{peer.id:x}", urls=list(peer.picker.urls)
             )
 
@@ -253,9 +253,9 @@ class PeerNetwork:
         peer = self._peers.get(member_id)
         return None if peer is None else peer.status.since_ns
 
-    # For the peer port and errands; from any thread.
+    # For the peer port and tasks; from any thread.
 
-    def stream_to(self, member_id: int, kind: str) -> Outlet | None:
+    def stream_to(self, member_id: int, kind: str) -> OutboundStream | None:
         """Return the sending end of a kind of stream to a member; None if it is not known."""
         peer = self._peers.get(member_id)
         return None if peer is None else peer.stream(kind)
@@ -268,7 +268,7 @@ class PeerNetwork:
             for url in urls:
                 check_url(url)
         except PeerRequestError as error:
-            self._voice.warning(
+            self._logger.warning(
                 "a member's own URLs cannot be used",
                 remote_peer_id=f"{member_id:x}",
                 error=str(error),
@@ -282,7 +282,7 @@ class PeerNetwork:
                 return
             remote = Remote(self._around, member_id, urls, self.counters_of(member_id))
             self._remotes = {**self._remotes, member_id: remote}
-        self._voice.info("added new remote peer", remote_peer_id=f"{member_id:x}", urls=list(urls))
+        self._logger.info("added new remote peer", remote_peer_id=f"{member_id:x}", urls=list(urls))
 
     def urls_of(self, member_id: int) -> Sequence[str]:
         """Return a member's peer URLs, the one in use first; none if it is not known."""

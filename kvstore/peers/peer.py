@@ -8,12 +8,12 @@ beside    a prober
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.arrivals import Arrivals
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.identity import Identity
 from kvstore.peers.link_loop import LinkLoop
-from kvstore.peers.outlet import Outlet
+from kvstore.peers.outbound_stream import OutboundStream
 from kvstore.peers.pipeline import Pipeline
 from kvstore.peers.prober import Prober
 from kvstore.peers.status import PeerStatus, UrlPicker
@@ -34,7 +34,7 @@ from kvstore.wire.msgapp_codec import (
 _APP: Final = int(MessageType.APP)
 
 
-class Surroundings(NamedTuple):
+class PeerContext(NamedTuple):
     """What all peers share."""
 
     identity: Identity
@@ -47,7 +47,7 @@ class Surroundings(NamedTuple):
     arrivals: Arrivals
     memo: EntriesMemo
     on_removed: Callable[[str], None]
-    voice: Voice
+    logger: Logger
 
 
 class Remote:
@@ -55,7 +55,7 @@ class Remote:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: PeerContext,
         member_id: int,
         urls: Sequence[str],
         counters: PeerCounters,
@@ -63,7 +63,7 @@ class Remote:
         self.id = member_id
         self.counters = counters
         self.picker = UrlPicker(tuple(urls) or ("",))
-        self.status = PeerStatus(member_id, counters, around.voice)
+        self.status = PeerStatus(member_id, counters, around.logger)
         self.pipeline = Pipeline(
             around.identity,
             member_id,
@@ -74,7 +74,7 @@ class Remote:
             dial_timeout_s=around.dial_timeout_s,
             on_lost=lambda: around.arrivals.lose(member_id),
             on_removed=around.on_removed,
-            voice=around.voice,
+            logger=around.logger,
         )
 
     def begin_stop(self) -> None:
@@ -87,14 +87,14 @@ class Peer(Remote):
 
     def __init__(
         self,
-        around: Surroundings,
+        around: PeerContext,
         member_id: int,
         urls: Sequence[str],
         counters: PeerCounters,
     ) -> None:
         super().__init__(around, member_id, urls, counters)
         self._around = around
-        self.msgapp = Outlet(
+        self.msgapp = OutboundStream(
             MSGAPP,
             MSGAPP_HEARTBEAT,
             lambda: MsgAppEncoder(around.memo),
@@ -103,7 +103,7 @@ class Peer(Remote):
             self._lost,
             around.write_timeout_s,
         )
-        self.message = Outlet(
+        self.message = OutboundStream(
             MESSAGE,
             MESSAGE_HEARTBEAT,
             MessageEncoder,
@@ -128,7 +128,7 @@ class Peer(Remote):
                 make_decoder=make_decoder,
                 ready=around.arrivals.ready,
                 on_removed=around.on_removed,
-                voice=around.voice,
+                logger=around.logger,
             )
             for kind, make_decoder in (
                 (MSGAPP, lambda: MsgAppDecoder(local, member_id)),
@@ -142,7 +142,7 @@ class Peer(Remote):
             tls=around.tls,
             dial_timeout_s=around.dial_timeout_s,
             interval_s=around.probe_interval_s,
-            voice=around.voice,
+            logger=around.logger,
         )
 
     def start(self) -> None:
@@ -151,13 +151,13 @@ class Peer(Remote):
             reader.start()
         self._prober.start()
 
-    def outlet_for(self, message: Message) -> Outlet | None:
+    def outbound_for(self, message: Message) -> OutboundStream | None:
         """Return the stream a message goes on; None: there is none, it goes as a POST."""
         if message.type == _APP and self.msgapp.is_attached:
             return self.msgapp
         return self.message if self.message.is_attached else None
 
-    def stream(self, kind: str) -> Outlet:
+    def stream(self, kind: str) -> OutboundStream:
         """Return the sending end of a kind of stream."""
         return self.msgapp if kind == MSGAPP else self.message
 
@@ -183,7 +183,7 @@ class Peer(Remote):
 
     def _lost(self, kind: str, action: str, reason: str) -> None:
         self._around.arrivals.lose(self.id)
-        self._around.voice.warning(
+        self._around.logger.warning(
             "lost TCP streaming connection with remote peer",
             stream=kind,
             action=action,

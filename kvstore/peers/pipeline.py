@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.http_client import Answer, HttpConnection, PeerRequestError, dial
 from kvstore.peers.identity import Identity
@@ -42,7 +42,7 @@ class Pipeline:
         dial_timeout_s: float,
         on_lost: Callable[[], None],
         on_removed: Callable[[str], None],
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         """Begin without threads; on_lost is called, in any thread, when a message was lost."""
         self._headers = [*identity.headers(), ("Content-Type", "application/protobuf")]
@@ -54,7 +54,7 @@ class Pipeline:
         self._dial_timeout_s = dial_timeout_s
         self._on_lost = on_lost
         self._on_removed = on_removed
-        self._voice = voice
+        self._logger = logger
         self._changed = threading.Condition()
         self._queue: deque[Message] = deque()
         self._senders = 0

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.http_client import HttpConnection, PeerRequestError, dial
 from kvstore.peers.status import UrlPicker
@@ -32,7 +32,7 @@ class Prober:
         tls: PeerTls,
         dial_timeout_s: float,
         interval_s: float,
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         self._interval_s = interval_s
         self._name = f"{member_id:x}"
@@ -40,7 +40,7 @@ class Prober:
         self._counters = counters
         self._tls = tls
         self._timeout_s = dial_timeout_s
-        self._voice = voice
+        self._logger = logger
         self._warned_s = 0.0  # when the log was last told of a failure, and of a drift
         self._drift_warned_s = 0.0
         self._stopping = threading.Event()
@@ -86,7 +86,7 @@ class Prober:
         drift_s = _drift_s(answer.body, rtt_s)
         if abs(drift_s) > DRIFT_S_MAX and begun_s - self._drift_warned_s > WARN_S:
             self._drift_warned_s = begun_s
-            self._voice.warning(
+            self._logger.warning(
                 "prober found high clock drift",
                 remote_peer_id=self._name,
                 clock_drift_s=round(drift_s, 3),
@@ -97,7 +97,7 @@ class Prober:
         now_s = time.perf_counter()
         if now_s - self._warned_s > WARN_S:
             self._warned_s = now_s
-            self._voice.warning(
+            self._logger.warning(
                 "prober detected unhealthy status", remote_peer_id=self._name, error=error
             )
 

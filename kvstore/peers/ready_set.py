@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from kvstore.peers.inlet import Inlet
+from kvstore.peers.inbound_stream import InboundStream
 from kvstore.raft.model import Message
 
 _BUFFER_BYTES: Final = 256 << 10
@@ -38,8 +38,8 @@ class ReadySet:
         self._epoll = select.epoll()
         self._shared = select.epoll()  # has the shared descriptor alone
         self._rest_until_ns = 0
-        self._inlets: dict[int, Inlet] = {}
-        self._fresh: deque[Inlet] = deque()  # to be read whatever the set says
+        self._inbound_streams: dict[int, InboundStream] = {}
+        self._fresh: deque[InboundStream] = deque()  # to be read whatever the set says
         self._found: list[tuple[int, int]] = []
         self._buffer = bytearray(_BUFFER_BYTES)
         self._taken = threading.Event()
@@ -57,28 +57,28 @@ class ReadySet:
         self._epoll.close()
         self._shared.close()
 
-    def add(self, inlet: Inlet) -> None:
+    def add(self, inbound: InboundStream) -> None:
         """Read a stream from now on."""
-        self._inlets[inlet.descriptor] = inlet
+        self._inbound_streams[inbound.descriptor] = inbound
         with contextlib.suppress(ValueError):  # closed: this member is stopping
-            self._epoll.register(inlet.descriptor, select.EPOLLIN)
-        self._fresh.append(inlet)
+            self._epoll.register(inbound.descriptor, select.EPOLLIN)
+        self._fresh.append(inbound)
         with self._lock:
             if self._is_watched and not self._watcher.is_alive():
                 self._watcher.start()
         self.wake()
 
-    def remove(self, inlet: Inlet) -> None:
+    def remove(self, inbound: InboundStream) -> None:
         """Read it no more; does nothing if it is gone already."""
-        if self._inlets.get(inlet.descriptor) is inlet:
-            del self._inlets[inlet.descriptor]
+        if self._inbound_streams.get(inbound.descriptor) is inbound:
+            del self._inbound_streams[inbound.descriptor]
             with contextlib.suppress(OSError, ValueError):
-                self._epoll.unregister(inlet.descriptor)
+                self._epoll.unregister(inbound.descriptor)
 
     def check_silence(self) -> None:
         """Give up streams on which nothing is heard."""
-        for inlet in list(self._inlets.values()):
-            inlet.check_silence()
+        for inbound in list(self._inbound_streams.values()):
+            inbound.check_silence()
 
     # The turn's thread.
 
@@ -91,7 +91,7 @@ class ReadySet:
     @property
     def is_idle(self) -> bool:
         """Whether there are no streams: nothing to wait for."""
-        return not self._inlets
+        return not self._inbound_streams
 
     def rest(self, rest_ns: int) -> None:
         """Let no stream end the next wait() for so long, 0: for no time at all."""
@@ -111,25 +111,25 @@ class ReadySet:
 
     def take(self, messages: list[Message]) -> None:
         """Append what has arrived, up to a limit a stream."""
-        inlets = self._inlets
-        if not inlets:
+        inbound_streams = self._inbound_streams
+        if not inbound_streams:
             return
         found, self._found = self._found or self._epoll.poll(0), []
         for descriptor, _ in found:
-            inlet = inlets.get(descriptor)
-            if inlet is not None:
-                self._receive(inlet, messages)
+            inbound = inbound_streams.get(descriptor)
+            if inbound is not None:
+                self._receive(inbound, messages)
         for _ in range(len(self._fresh)):
             self._receive(self._fresh.popleft(), messages)
         if self._is_watched:
             self._taken.set()
 
-    def _receive(self, inlet: Inlet, messages: list[Message]) -> None:
-        if inlet.receive(messages, self._buffer):
-            self._fresh.append(inlet)
+    def _receive(self, inbound: InboundStream, messages: list[Message]) -> None:
+        if inbound.receive(messages, self._buffer):
+            self._fresh.append(inbound)
             self.wake()
-        if inlet.over.is_set():
-            self.remove(inlet)
+        if inbound.over.is_set():
+            self.remove(inbound)
 
     def _end_watch(self) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Protocol
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.raft.model import Message
 from kvstore.wire.raft_codec import decode_message
@@ -45,11 +45,11 @@ Take = Callable[[int, Path], AbstractContextManager[Taking]]  # (index, database
 class SnapshotReceiver:
     """Where received snapshots go."""
 
-    def __init__(self, directory: Path, take: Take, voice: Voice) -> None:
+    def __init__(self, directory: Path, take: Take, logger: Logger) -> None:
         """Keep files on their way in directory."""
         self._directory = directory
         self._take = take
-        self._voice = voice
+        self._logger = logger
         self._slots = threading.BoundedSemaphore(RECEIVING_MAX)
 
     def read_message(self, pieces: Iterator[bytes]) -> tuple[Message, bytes]:
@@ -85,7 +85,7 @@ class SnapshotReceiver:
         assert message.snapshot is not None
         index = message.snapshot.metadata.index
         fields = {"remote_peer_id": f"{message.from_:x}", "snapshot_index": index}
-        self._voice.info("receiving database snapshot", **fields)
+        self._logger.info("receiving database snapshot", **fields)
         descriptor, name = tempfile.mkstemp(prefix=_PREFIX, dir=self._directory)
         path = Path(name)
         try:
@@ -94,7 +94,7 @@ class SnapshotReceiver:
                 for piece in rest:
                     size_bytes += _write(descriptor, piece)
                     taking.grown(size_bytes)
-                self._voice.info("received database snapshot", bytes=size_bytes, **fields)
+                self._logger.info("received database snapshot", bytes=size_bytes, **fields)
                 taking.finish(size_bytes)
         finally:
             path.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, Protocol
 
 from kvstore.errors import KvstoreError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.http_client import PeerRequestError, dial
 from kvstore.peers.identity import Identity
@@ -37,7 +37,7 @@ class OpenSnapshot(NamedTuple):
     pieces: Iterator[bytes]  # as they are written; KvstoreError or OSError if that fails
 
 
-class SnapshotSource(Protocol):
+class SnapshotProvider(Protocol):
     """Makes database files of the state; for the snapshots' threads."""
 
     def open(self, message: Message) -> AbstractContextManager[OpenSnapshot]:
@@ -59,14 +59,14 @@ class SnapshotSender:
     def __init__(
         self,
         identity: Identity,
-        source: SnapshotSource,
+        source: SnapshotProvider,
         *,
         tls: PeerTls,
         dial_timeout_s: float,
         stall_s: float,
         on_done: Callable[[int, bool], None],
         on_removed: Callable[[str], None],
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         """on_done(member id, arrived) is called once for each send(), in any thread."""
         self._headers = [*identity.headers(), ("Content-Type", "application/octet-stream")]
@@ -76,7 +76,7 @@ class SnapshotSender:
         self._stall_s = stall_s
         self._on_done = on_done
         self._on_removed = on_removed
-        self._voice = voice
+        self._logger = logger
         self._lock = threading.Lock()
         self._sending = 0
         self._is_stopping = False
@@ -118,7 +118,7 @@ class SnapshotSender:
             counters.sent_failures += 1
             counters.snapshot_send_failures += 1
             status.deactivate("snapshot", "post", str(error))
-            self._voice.warning(
+            self._logger.warning(
                 "failed to send database snapshot",
                 remote_peer_id=f"{message.to:x}",
                 error=str(error),
@@ -128,7 +128,7 @@ class SnapshotSender:
             status.activate()
             counters.sent_bytes += size_bytes
             counters.snapshot_send.observe(took_s)
-            self._voice.info(
+            self._logger.info(
                 "sent database snapshot",
                 remote_peer_id=f"{message.to:x}",
                 bytes=size_bytes,

@@ -8,17 +8,17 @@ A stream the other side closed in good order does not count as a failure: the ne
 import threading
 import time
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.counters import PeerCounters
 
 
 class PeerStatus:
     """One member's reachability; for any thread."""
 
-    def __init__(self, member_id: int, counters: PeerCounters, voice: Voice) -> None:
+    def __init__(self, member_id: int, counters: PeerCounters, logger: Logger) -> None:
         self._name = f"{member_id:x}"
         self._counters = counters
-        self._voice = voice
+        self._logger = logger
         self._lock = threading.Lock()
         self.since_ns: int | None = None  # monotonic; None: inactive
 
@@ -36,13 +36,13 @@ class PeerStatus:
             self._counters.disconnected += was_active
         text = f"failed to {action} {self._name} on {source} ({reason})"
         if was_active:
-            self._voice.warning(
+            self._logger.warning(
                 "peer became inactive (message send to peer failed)",
                 peer_id=self._name,
                 error=text,
             )
         else:
-            self._voice.debug("peer deactivated again", peer_id=self._name, error=text)
+            self._logger.debug("peer deactivated again", peer_id=self._name, error=text)
 
     def _become_active(self) -> None:
         with self._lock:
@@ -51,7 +51,7 @@ class PeerStatus:
                 self.since_ns = time.monotonic_ns()
                 self._counters.active = 1
         if is_new:
-            self._voice.info("peer became active", peer_id=self._name)
+            self._logger.info("peer became active", peer_id=self._name)
 
 
 class UrlPicker:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.http_client import Answer, HttpConnection, PeerRequestError, dial
 from kvstore.peers.identity import Identity, can_stream
-from kvstore.peers.inlet import Decoder, Inlet
+from kvstore.peers.inbound_stream import Decoder, InboundStream
 from kvstore.peers.ready_set import ReadySet
 from kvstore.peers.status import PeerStatus, UrlPicker
 from kvstore.peers.tls import PeerTls
@@ -41,7 +41,7 @@ class StreamReader:
         make_decoder: Callable[[], Decoder],
         ready: ReadySet,
         on_removed: Callable[[str], None],
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         self._kind = kind
         self._identity = identity
@@ -55,9 +55,9 @@ class StreamReader:
         self._make_decoder = make_decoder
         self._ready = ready
         self._on_removed = on_removed
-        self._voice = voice
+        self._logger = logger
         self._stopping = threading.Event()
-        self._inlet: Inlet | None = None
+        self._inbound: InboundStream | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"peer-{kind}-{member_id:x}", daemon=True
         )
@@ -69,9 +69,9 @@ class StreamReader:
     def begin_stop(self) -> None:
         """Tell the thread to end; does not wait for it."""
         self._stopping.set()
-        inlet = self._inlet
-        if inlet is not None:
-            inlet.end("")
+        inbound = self._inbound
+        if inbound is not None:
+            inbound.end("")
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread, which may be in the middle of a dial."""
@@ -113,7 +113,7 @@ class StreamReader:
             raise PeerRequestError(f"{url}: unsupported stream type")
 
     def _read(self, connection: HttpConnection, answer: Answer) -> None:
-        inlet = self._inlet = Inlet(
+        inbound = self._inbound = InboundStream(
             connection.socket,
             self._make_decoder(),
             answer.body,
@@ -122,16 +122,16 @@ class StreamReader:
             silence_s_max=self._silence_s_max,
         )
         fields = {"stream": self._kind, "remote_peer_id": f"{self._member_id:x}"}
-        self._voice.info("established TCP streaming connection with remote peer", **fields)
+        self._logger.info("established TCP streaming connection with remote peer", **fields)
         if not self._stopping.is_set():
-            self._ready.add(inlet)
-            inlet.over.wait()
-            self._ready.remove(inlet)
-        inlet.close()
+            self._ready.add(inbound)
+            inbound.over.wait()
+            self._ready.remove(inbound)
+        inbound.close()
         if self._stopping.is_set():
             return
-        reason = inlet.reason
-        self._voice.warning(
+        reason = inbound.reason
+        self._logger.warning(
             "lost TCP streaming connection with remote peer", error=reason or "EOF", **fields
         )
         if reason:

@@ -1,6 +1,6 @@
 """Streams that clients of the proxy have open: what comes in on them, and room for what goes out.
 
-    transport ─ frames ─► side loop ─► StreamDesk ─► ClientStream: iterate
+    transport ─ frames ─► side loop ─► StreamTable ─► ClientStream: iterate
                                     ◄─ deliver, with room ─┘
 
 A stream reads as fast as its handler takes; one whose client sends far more is ended. What goes out
@@ -81,7 +81,7 @@ class ClientStream:
             turns += self._side.backlog is not before
 
 
-class StreamDesk:
+class StreamTable:
     """Gives frames to the streams they are for."""
 
     def __init__(self, side: SideLoop) -> None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.tls import PeerTls, PeerTlsError, connect
 from kvstore.proxy.go_flags import Values
 from kvstore.server.discovery.dns import DnsError, Service, find_services, service_name
@@ -28,23 +28,23 @@ class Discovered(NamedTuple):
     services: list[Service]
 
 
-def discover(values: Values, ca_file: str, voice: Voice) -> Discovered:
+def discover(values: Values, ca_file: str, logger: Logger) -> Discovered:
     """Return the endpoints of --discovery-srv; none without it. ConfigError if it has none."""
     domain = str(values["discovery-srv"])
     if not domain:
         return Discovered([], [])
     found = _find(domain, str(values["discovery-srv-name"]), str(values["discovery-dns-server"]))
     fields: dict[str, object] = {"srv-server": domain, "endpoints": found.urls}
-    voice.info("discovered cluster from SRV", **fields)
+    logger.info("discovered cluster from SRV", **fields)
     if values["insecure-discovery"]:
         return found
-    voice.info("validating discovered SRV endpoints", **fields)
+    logger.info("validating discovered SRV endpoints", **fields)
     good, faults = _validated(found, domain, ca_file)
     if faults:
         fields = {"srv-server": domain, "endpoints": good.urls, "error": ",".join(faults)}
-        voice.warning("failed to validate discovered endpoints", **fields)
+        logger.warning("failed to validate discovered endpoints", **fields)
     else:
-        voice.info("using validated discovered SRV endpoints", **fields)
+        logger.info("using validated discovered SRV endpoints", **fields)
     return good
 
 

@@ -59,24 +59,24 @@ def run(values: Values) -> int:
     """Serve until told to stop; ConfigError if it cannot begin."""
     settings = Settings(values)
     check(settings)
-    voice = open_log(("default",), "debug" if values["debug"] else "info", "json")
-    capture_library_logs(voice)
-    voice.info("Running: ", args=sys.argv)
+    logger = open_log(("default",), "debug" if values["debug"] else "info", "json")
+    capture_library_logs(logger)
+    logger.info("Running: ", args=sys.argv)
     check_files(settings.dial_tls)
-    tls = _tls(settings, voice)
-    endpoints = discover(values, settings.text("cacert"), voice).urls or list(
+    tls = _tls(settings, logger)
+    endpoints = discover(values, settings.text("cacert"), logger).urls or list(
         settings.texts("endpoints")
     )
     if values["insecure-skip-tls-verify"]:
-        voice.warning(
+        logger.warning(
             "--insecure-skip-tls-verify was given, this grpc proxy process skips authentication "
             "of etcd server TLS certificates. This option should be enabled only for testing "
             "purposes."
         )
     with ExitStack() as running:
-        _serve(settings, endpoints, tls, voice, running)
+        _serve(settings, endpoints, tls, logger, running)
     address = settings.text("listen-addr")
-    voice.info("stop listening gRPC proxy client requests", address=address)
+    logger.info("stop listening gRPC proxy client requests", address=address)
     return 0
 
 
@@ -84,67 +84,67 @@ def _serve(
     settings: Settings,
     endpoints: Sequence[str],
     tls: TlsOptions | None,
-    voice: Log,
+    logger: Log,
     running: ExitStack,
 ) -> None:
-    driver = PortDriver(voice)
-    side = SideLoop(driver.wake, voice, tasks_max=CALLS_MAX)
+    driver = PortDriver(logger)
+    side = SideLoop(driver.wake, logger, tasks_max=CALLS_MAX)
     side.start()
     running.callback(side.stop)
-    rooms = side.submit(_build(settings, endpoints, tls, side, voice)).result()
-    running.callback(lambda: side.submit(rooms.close()).result())
-    rooms.begin(side)
-    transport, serves_http = _open_port(settings, tls, voice)
-    pages = Site(rooms.handlers(settings))
+    parts = side.submit(_build(settings, endpoints, tls, side, logger)).result()
+    running.callback(lambda: side.submit(parts.close()).result())
+    parts.begin(side)
+    transport, serves_http = _open_port(settings, tls, logger)
+    pages = Site(parts.handlers(settings))
     requests = PortRequests(side, pages.serve)
     side.on_request = requests.serve
-    side.on_service = rooms.service.serve
+    side.on_service = parts.service.serve
 
     def take_frames(
         frames: list[tuple[int, bytes]], half_closed: list[int], gone: list[int]
     ) -> None:
-        rooms.service.desk.take_frames(frames)
+        parts.service.table.take_frames(frames)
         requests.take_frames(frames, half_closed, gone)
 
     side.on_frames = take_frames
-    _serve_metrics(settings, tls, pages, side, voice)
+    _serve_metrics(settings, tls, pages, side, logger)
     driver.catch_signals()
     address = settings.text("listen-addr")
-    voice.info("listening for gRPC proxy client requests", address=address)
+    logger.info("listening for gRPC proxy client requests", address=address)
     if not serves_http and not settings.text("metrics-addr"):
-        voice.warning("this transport serves gRPC alone: for pages set --metrics-addr")
-    voice.info("ready to proxy client requests", endpoints=list(endpoints))
-    voice.info("started gRPC proxy", address=address)
-    notify_ready(voice)
+        logger.warning("this transport serves gRPC alone: for pages set --metrics-addr")
+    logger.info("ready to proxy client requests", endpoints=list(endpoints))
+    logger.info("started gRPC proxy", address=address)
+    notify_ready(logger)
     driver.serve(transport, side)
 
 
-class Rooms:
+class ProxyParts:
     """What lives on the side loop."""
 
     def __init__(
-        self, settings: Settings, endpoints: Sequence[str], side: SideLoop, voice: Log
+        self, settings: Settings, endpoints: Sequence[str], side: SideLoop, logger: Log
     ) -> None:
         """Make everything; on the loop, as grpcio's channels belong to one."""
         counts = Counts()
         text = settings.text
         namespace = Namespace(text("namespace")) if text("namespace") else None
         self._settings = settings
-        self._voice = voice
-        self.upstream = Upstream(endpoints, settings.dial_tls, settings.dial_options, voice)
+        self._logger = logger
+        self.upstream = Upstream(endpoints, settings.dial_tls, settings.dial_options, logger)
         is_ordered = bool(settings.values["experimental-serializable-ordering"])
         cluster = ClusterKv(self.upstream, namespace, is_ordered=is_ordered)
         self._leasing = self._own_keys(cluster, namespace)
         source = cluster if self._leasing is None else LeasingKv(cluster, *self._leasing)
         kv = KvProxy(source, counts)
         self.kv: Final = kv
-        self._watch = WatchProxy(self.upstream, namespace, counts, voice)
-        self._leases = LeaseProxy(self.upstream, voice)
+        self._watch = WatchProxy(self.upstream, namespace, counts, logger)
+        self._leases = LeaseProxy(self.upstream, logger)
         self._members = ProxyMembers(
             self.upstream,
             kv,
             namespace,
-            voice,
+            logger,
             prefix=text("resolver-prefix"),
             address=text("advertise-client-url"),
             ttl_s=settings.number("resolver-ttl"),
@@ -158,11 +158,11 @@ class Rooms:
             self._members,
             namespace,
             counts,
-            voice,
+            logger,
             is_logging=bool(settings.values["experimental-enable-grpc-logging"]),
         )
         self._itself = self._dial_itself()
-        self._pages = ProxyPages(kv, self._itself, endpoints, _page_tls(settings), counts, voice)
+        self._pages = ProxyPages(kv, self._itself, endpoints, _page_tls(settings), counts, logger)
 
     def _own_keys(
         self, cluster: ClusterKv, namespace: Namespace | None
@@ -172,7 +172,7 @@ class Rooms:
         if not text:
             return None
         prefix = Namespace(text)
-        return Ownership(self.upstream, cluster, prefix, namespace, self._voice), prefix
+        return Ownership(self.upstream, cluster, prefix, namespace, self._logger), prefix
 
     def _dial_itself(self) -> Upstream | None:
         """Return the way to the advertised address, for the proxy's own health."""
@@ -185,14 +185,14 @@ class Rooms:
             key_file=self._settings.text("key-file"),
             is_unverified=self._settings.is_tls,
         )
-        return Upstream([address], tls, (), self._voice)
+        return Upstream([address], tls, (), self._logger)
 
     def handlers(self, settings: Settings) -> dict[str, Handler]:
         """Return the pages by path."""
         pages = self._pages.handlers()
         if settings.values["enable-pprof"]:
             pages[PROFILES] = Profiles().serve
-            self._voice.info("gRPC proxy enabled pprof", path=PROFILES.rstrip("/"))
+            self._logger.info("gRPC proxy enabled pprof", path=PROFILES.rstrip("/"))
         return pages
 
     def begin(self, side: SideLoop) -> None:
@@ -205,7 +205,7 @@ class Rooms:
             side.run(self._members.follow(), "proxies")
         interval_s = self._settings.seconds("endpoints-auto-sync-interval")
         if interval_s > 0:
-            side.run(keep_in_step(self.upstream, interval_s, self._voice), "endpoints")
+            side.run(keep_in_step(self.upstream, interval_s, self._logger), "endpoints")
 
     async def close(self) -> None:
         """End the registration, the streams and the connections."""
@@ -224,16 +224,16 @@ async def _build(
     endpoints: Sequence[str],
     tls: TlsOptions | None,
     side: SideLoop,
-    voice: Log,
-) -> Rooms:
-    rooms = Rooms(settings, endpoints, side, voice)
+    logger: Log,
+) -> ProxyParts:
+    parts = ProxyParts(settings, endpoints, side, logger)
     if settings.values["experimental-serializable-ordering"]:
-        voice.info("waiting for linearized read from cluster to recover ordering")
-        await read_in_order(rooms.kv, voice)
-    return rooms
+        logger.info("waiting for linearized read from cluster to recover ordering")
+        await read_in_order(parts.kv, logger)
+    return parts
 
 
-def _tls(settings: Settings, voice: Log) -> TlsOptions | None:
+def _tls(settings: Settings, logger: Log) -> TlsOptions | None:
     """Return what clients are served with; a certificate is made if that is asked for."""
     if not settings.is_tls:
         return None
@@ -244,7 +244,7 @@ def _tls(settings: Settings, voice: Log) -> TlsOptions | None:
         host = urlsplit(f"https://{text('listen-addr')}").hostname or ""
         years = settings.number("self-signed-cert-validity")
         try:
-            cert_file, key_file = provide(directory, [host], years, SystemClock().unix_s(), voice)
+            cert_file, key_file = provide(directory, [host], years, SystemClock().unix_s(), logger)
         except OSError as error:
             raise ConfigError(
                 f"cannot make a certificate in {directory}: {error.strerror or error}"
@@ -258,14 +258,14 @@ def _tls(settings: Settings, voice: Log) -> TlsOptions | None:
         max_version=text("tls-max-version"),
         cipher_suites=settings.texts("listen-cipher-suites"),
     )
-    voice.info("gRPC proxy server TLS", **{"tls-info": repr(tls)})
+    logger.info("gRPC proxy server TLS", **{"tls-info": repr(tls)})
     return tls
 
 
-def _open_port(settings: Settings, tls: TlsOptions | None, voice: Log) -> tuple[Transport, bool]:
+def _open_port(settings: Settings, tls: TlsOptions | None, logger: Log) -> tuple[Transport, bool]:
     """Return a transport that listens, and whether it hands over what is no gRPC."""
     url = listen_url(settings.text("listen-addr"), is_tls=tls is not None)
-    notices = Notices(voice, SystemClock()).add
+    notices = Notices(logger, SystemClock()).add
     kind = settings.text("transport")
     if kind == "native" or (kind == "auto" and native.is_available()):
         options = native.NativeOptions(
@@ -292,7 +292,7 @@ def _open_port(settings: Settings, tls: TlsOptions | None, voice: Log) -> tuple[
 
 
 def _serve_metrics(
-    settings: Settings, tls: TlsOptions | None, pages: Site, side: SideLoop, voice: Log
+    settings: Settings, tls: TlsOptions | None, pages: Site, side: SideLoop, logger: Log
 ) -> None:
     url = settings.text("metrics-addr")
     if not url:
@@ -301,10 +301,10 @@ def _serve_metrics(
     if address.secure and tls is None:
         raise ConfigError(f"{url}: {_METRICS_TLS}")
     secured = None if tls is None or not address.secure else _peer_tls(tls)
-    server, shown = listening(url, address, pages.serve, voice, secured, reuse_port=False)
-    voice.info("gRPC proxy listening for metrics", address=shown)
+    server, shown = listening(url, address, pages.serve, logger, secured, reuse_port=False)
+    logger.info("gRPC proxy listening for metrics", address=shown)
     side.run(server.run(), f"http {shown}")
-    voice.info("gRPC proxy server metrics URL serving")
+    logger.info("gRPC proxy server metrics URL serving")
 
 
 def _peer_tls(tls: TlsOptions) -> PeerTls:

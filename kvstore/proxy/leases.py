@@ -14,7 +14,7 @@ from typing import Final
 
 from kvstore.batch import Metadata
 from kvstore.errors import NO_LEADER, Code
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.client_streams import ClientStream
 from kvstore.proxy.upstream import Upstream, UpstreamStream, is_passing
 from kvstore.runtime.local_client import CallRefusedError
@@ -31,9 +31,9 @@ _LINK_KEYS: Final = ("token", "authorization", "hasleader")
 class LeaseProxy:
     """Serves LeaseKeepAlive."""
 
-    def __init__(self, upstream: Upstream, voice: Voice) -> None:
+    def __init__(self, upstream: Upstream, logger: Logger) -> None:
         self._upstream = upstream
-        self._voice = voice
+        self._logger = logger
         self._links: dict[tuple[str, ...], tuple[_KeepAliveLink, asyncio.Task[None]]] = {}
 
     async def serve(self, stream: ClientStream) -> None:
@@ -54,7 +54,7 @@ class LeaseProxy:
         if found is not None and not found[1].done():
             return found[0]
         wanted = {name: metadata[name] for name in _LINK_KEYS if name in metadata}
-        link = _KeepAliveLink(self._upstream, wanted, self._voice)
+        link = _KeepAliveLink(self._upstream, wanted, self._logger)
         self._links[key] = (link, asyncio.create_task(link.run(), name="keep-alive link"))
         return link
 
@@ -69,10 +69,10 @@ class LeaseProxy:
 class _KeepAliveLink:
     """The stream to the cluster for one token."""
 
-    def __init__(self, upstream: Upstream, metadata: Metadata, voice: Voice) -> None:
+    def __init__(self, upstream: Upstream, metadata: Metadata, logger: Logger) -> None:
         self._upstream = upstream
         self._metadata = metadata
-        self._voice = voice
+        self._logger = logger
         self._in_flight: dict[int, list[ClientStream]] = {}  # lease → who asked, once for each time
         self._unsent: list[int] = []
         self._changed = asyncio.Event()
@@ -103,7 +103,7 @@ class _KeepAliveLink:
         try:
             failure = await self._until_refused()
         except Exception as error:
-            self._voice.error("a keep-alive link failed", error=repr(error))
+            self._logger.error("a keep-alive link failed", error=repr(error))
             failure = CallRefusedError(Code.INTERNAL, "internal error")
         for stream in list(self.streams):
             stream.fail(failure)
@@ -130,7 +130,7 @@ class _KeepAliveLink:
                 "hasleader" in self._metadata and failure.text == NO_LEADER.text
             ):
                 return failure
-            self._voice.debug("a keep-alive stream broke", error=failure.text)
+            self._logger.debug("a keep-alive stream broke", error=failure.text)
             await asyncio.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from kvstore.batch import Metadata
 from kvstore.errors import Code
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.kv import KvProxy
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.session import Session
@@ -39,7 +39,7 @@ class ProxyMembers:
         upstream: Upstream,
         kv: KvProxy,
         namespace: Namespace | None,
-        voice: Voice,
+        logger: Logger,
         *,
         prefix: str,
         address: str,
@@ -48,13 +48,13 @@ class ProxyMembers:
         self._upstream = upstream
         self._kv = kv
         self._namespace = namespace
-        self._voice = voice
+        self._logger = logger
         self._prefix: Final = prefix
         self._address: Final = address
         self._ttl_s: Final = ttl_s
         self._found: dict[bytes, pb.Member] = {}
         self._has_left = False
-        self._session = Session(upstream, ttl_s, voice)
+        self._session = Session(upstream, ttl_s, logger)
         self._own = pb.Member(name=socket.gethostname(), clientURLs=[address])
 
     async def list(self, body: bytes, metadata: Metadata) -> bytes:
@@ -74,10 +74,12 @@ class ProxyMembers:
                 await self._session.keep_alive()
                 if self._has_left:
                     return
-                self._voice.warning("session expired; possible network partition or server restart")
-                self._voice.warning("creating a new session to rejoin")
+                self._logger.warning(
+                    "session expired; possible network partition or server restart"
+                )
+                self._logger.warning("creating a new session to rejoin")
             except CallRefusedError as error:
-                self._voice.warning("failed to create a session", error=error.text)
+                self._logger.warning("failed to create a session", error=error.text)
             await asyncio.sleep(_RETRY_S)
 
     async def _register(self) -> None:
@@ -92,13 +94,13 @@ class ProxyMembers:
         operation = pb.TxnRequest(success=[pb.RequestOp(request_put=put)])
         await self._kv.txn(operation.SerializeToString(), _NOBODY)
         fields: dict[str, object] = {"addr": self._address, "lease-ttl": self._ttl_s}
-        self._voice.info("registered session with lease", **fields)
+        self._logger.info("registered session with lease", **fields)
 
     async def leave(self) -> None:
         """End the registration at once."""
         self._has_left = True
         if self._session.lease_id and not await self._session.revoke():
-            self._voice.warning("the registration ends with its lease", ttl_s=self._ttl_s)
+            self._logger.warning("the registration ends with its lease", ttl_s=self._ttl_s)
 
     # The others.
 
@@ -108,7 +110,7 @@ class ProxyMembers:
             try:
                 await self._follow_once()
             except CallRefusedError as error:
-                self._voice.warning(
+                self._logger.warning(
                     "failed to establish endpoint watch", prefix=self._prefix, error=error.text
                 )
             await asyncio.sleep(_RETRY_S)
@@ -149,6 +151,6 @@ class ProxyMembers:
             member = pb.Member(name=name, clientURLs=[value["Addr"]])
         except (ValueError, KeyError, TypeError) as error:
             key = row.key.decode("utf-8", "replace")
-            self._voice.warning("unmarshal endpoint update failed", key=key, error=repr(error))
+            self._logger.warning("unmarshal endpoint update failed", key=key, error=repr(error))
             return
         self._found[row.key] = member

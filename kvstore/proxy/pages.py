@@ -14,7 +14,7 @@ from typing import Final
 from kvstore.errors import PERMISSION_DENIED, Code
 from kvstore.http.exchange import Request, Responder, method_not_allowed, plain_error
 from kvstore.http.site import Handler
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.http_client import PeerRequestError, dial
 from kvstore.peers.tls import PeerTls
 from kvstore.proxy.counts import Counts
@@ -43,7 +43,7 @@ class ProxyPages:
         endpoints: Sequence[str],
         tls: PeerTls,
         counts: Counts,
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         """itself dials the advertised address; endpoints are those of the cluster."""
         self._kv = kv
@@ -51,7 +51,7 @@ class ProxyPages:
         self._endpoint = random.SystemRandom().choice(endpoints)
         self._tls = tls
         self._counts = counts
-        self._voice = voice
+        self._logger = logger
 
     def handlers(self) -> dict[str, Handler]:
         """Return the pages by path."""
@@ -69,7 +69,7 @@ class ProxyPages:
         try:
             body = await asyncio.to_thread(_fetch, url, self._tls)
         except PeerRequestError as error:
-            self._voice.warning("cannot read an endpoint's metrics", error=str(error))
+            self._logger.warning("cannot read an endpoint's metrics", error=str(error))
             await plain_error(respond, 500, "Internal server error")
             return
         await respond.whole(200, [("Content-Type", "text/plain; version=0.0.4")], body)
@@ -120,7 +120,7 @@ class ProxyPages:
         except TimeoutError:
             return False
         except CallRefusedError as refused:
-            self._voice.warning(
+            self._logger.warning(
                 "the proxy's own watch failed", code=Code(refused.code).name, error=refused.text
             )
         return False
@@ -132,7 +132,7 @@ class ProxyPages:
         health = {"health": "false" if fault else "true", "reason": fault}
         text = json.dumps(health, separators=(",", ":"), ensure_ascii=False)
         if fault:
-            self._voice.warning("/health error", output=text, status_code=503)
+            self._logger.warning("/health error", output=text, status_code=503)
             await plain_error(respond, 503, text)
             return
         await respond.whole(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())

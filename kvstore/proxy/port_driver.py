@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Final
 
 from kvstore.batch import Inbox, Metadata, Outbox
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.transport.base import Transport
 
@@ -23,8 +23,8 @@ _NOTHING: Final[Metadata] = {}
 class PortDriver:
     """Runs one port in the main thread."""
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
         self._transport: Transport | None = None
         self._is_stopping = False
 
@@ -35,7 +35,7 @@ class PortDriver:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._is_stopping = True
-        self._voice.info("received signal; shutting down", signal=signal.Signals(number).name)
+        self._logger.info("received signal; shutting down", signal=signal.Signals(number).name)
         self.wake()
 
     def wake(self) -> None:

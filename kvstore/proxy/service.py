@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from kvstore.batch import Metadata, ServiceCall
 from kvstore.errors import Code
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.node.router import MALFORMED_REQUEST
-from kvstore.proxy.client_streams import StreamDesk
+from kvstore.proxy.client_streams import StreamTable
 from kvstore.proxy.counts import Counts
 from kvstore.proxy.kv import KvProxy
 from kvstore.proxy.leases import LeaseProxy
@@ -49,7 +49,7 @@ class ProxyService:
         members: ProxyMembers,
         namespace: Namespace | None,
         counts: Counts,
-        voice: Voice,
+        logger: Logger,
         *,
         is_logging: bool,
     ) -> None:
@@ -58,9 +58,9 @@ class ProxyService:
         self._kv = kv
         self._namespace = namespace
         self._counts = counts
-        self._voice = voice
+        self._logger = logger
         self._is_logging = is_logging
-        self.desk: Final = StreamDesk(side)
+        self.table: Final = StreamTable(side)
         self._streams = {rpc.WATCH: watch.serve, rpc.LEASE_KEEP_ALIVE: leases.serve}
         self._unary: dict[int, _Unary] = {
             **kv.methods,
@@ -100,11 +100,11 @@ class ProxyService:
     async def _many(self, call: ServiceCall) -> None:
         call_id, method, body, _ = call
         self._log(method, "request", body)
-        stream = self.desk.open(call)
+        stream = self.table.open(call)
         try:
             await self._finished(call_id, method, self._passed_on(stream.send_with_room, call))
         finally:
-            self.desk.close(stream)
+            self.table.close(stream)
 
     async def _passed_on(self, send: Callable[[bytes], Awaitable[None]], call: ServiceCall) -> None:
         _, method, body, metadata = call
@@ -117,13 +117,13 @@ class ProxyService:
         return self._upstream.server_stream(method, body, metadata)
 
     def _stream(self, call: ServiceCall) -> Coroutine[None, None, None]:
-        stream = self.desk.open(call)
+        stream = self.table.open(call)
 
         async def serve() -> None:
             try:
                 await self._finished(call[0], call[1], self._streams[call[1]](stream))
             finally:
-                self.desk.close(stream)
+                self.table.close(stream)
 
         return serve()
 
@@ -162,7 +162,7 @@ class ProxyService:
             "grpc.service": method.service,
             "grpc.method": method.name,
         }
-        self._voice.info(f"{verb} payload logged as grpc.{side}.content field", **fields)
+        self._logger.info(f"{verb} payload logged as grpc.{side}.content field", **fields)
 
 
 def _name(code: int) -> str:

@@ -10,7 +10,7 @@ as the answer says, so the session is over here before it can be over for the cl
 import asyncio
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.upstream import Upstream
 from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
@@ -23,10 +23,10 @@ _REVOKE_S: Final = 1.0
 class Session:
     """One lease at a time."""
 
-    def __init__(self, upstream: Upstream, ttl_s: int, voice: Voice) -> None:
+    def __init__(self, upstream: Upstream, ttl_s: int, logger: Logger) -> None:
         self._upstream = upstream
         self._ttl_s: Final = ttl_s
-        self._voice = voice
+        self._logger = logger
         self._deadline_s = 0.0  # of the loop's clock
         self._ended = asyncio.Event()
         self.lease_id = 0
@@ -60,7 +60,7 @@ class Session:
             except TimeoutError:
                 break
             except CallRefusedError as error:
-                self._voice.debug("a keep-alive failed", error=error.text)
+                self._logger.debug("a keep-alive failed", error=error.text)
             pause_s = self._left_s() / 3 if is_renewed else min(_RETRY_S, self._ttl_s / 3)
             try:
                 await asyncio.wait_for(self._ended.wait(), pause_s)
@@ -93,7 +93,7 @@ class Session:
             async with asyncio.timeout(_REVOKE_S):
                 await self._upstream.call(rpc.LEASE_REVOKE, request.SerializeToString())
         except (CallRefusedError, TimeoutError) as error:
-            self._voice.debug("a lease was not revoked", error=str(error))
+            self._logger.debug("a lease was not revoked", error=str(error))
             return False
         return True
 

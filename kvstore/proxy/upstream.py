@@ -21,7 +21,7 @@ import grpc.aio
 
 from kvstore.batch import Metadata
 from kvstore.errors import Code, ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.runtime.local_client import CallRefusedError
 from kvstore.transport.grpcio.dial import DialTls, Option, dial_plan
 from kvstore.wire import rpc
@@ -73,7 +73,7 @@ class Upstream:
     """All endpoints; use it on one loop."""
 
     def __init__(
-        self, addresses: Sequence[str], tls: DialTls, options: Sequence[Option], voice: Voice
+        self, addresses: Sequence[str], tls: DialTls, options: Sequence[Option], logger: Logger
     ) -> None:
         """Dial nobody yet; options are grpcio's, for every channel."""
         self._endpoints = [_Endpoint(each) for each in addresses]
@@ -81,7 +81,7 @@ class Upstream:
         self._options: Final = (*_BACKOFF_OPTIONS, *options)
         given = dict(self._options).get("grpc.max_send_message_length", -1)
         self._send_bytes_max: Final = int(given)
-        self._voice = voice
+        self._logger = logger
         self._turn = random.SystemRandom().randrange(len(addresses))
 
     @property
@@ -95,7 +95,7 @@ class Upstream:
             try:
                 await self._channel(each)
             except CallRefusedError as error:
-                self._voice.warning("cannot connect yet", endpoint=each.address, error=error.text)
+                self._logger.warning("cannot connect yet", endpoint=each.address, error=error.text)
 
     async def replace(self, addresses: Sequence[str]) -> None:
         """Go on with other endpoints; those that stay keep their connections."""

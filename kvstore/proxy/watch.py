@@ -11,7 +11,7 @@ from typing import Final
 
 from kvstore.batch import Metadata
 from kvstore.errors import COMPACTED
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.client_streams import ClientStream
 from kvstore.proxy.counts import Counts
 from kvstore.proxy.namespace import Namespace
@@ -33,12 +33,12 @@ class WatchProxy:
     """Serves Watch."""
 
     def __init__(
-        self, upstream: Upstream, namespace: Namespace | None, counts: Counts, voice: Voice
+        self, upstream: Upstream, namespace: Namespace | None, counts: Counts, logger: Logger
     ) -> None:
         self._upstream = upstream
         self._namespace = namespace
         self._counts = counts
-        self._voice = voice
+        self._logger = logger
         self._links: dict[tuple[str, ...], tuple[WatchLink, asyncio.Task[None]]] = {}
 
     async def serve(self, stream: ClientStream) -> None:
@@ -57,7 +57,7 @@ class WatchProxy:
         if found is not None and not found[1].done():
             return found[0]
         wanted = {name: metadata[name] for name in _LINK_KEYS if name in metadata}
-        link = WatchLink(self._upstream, wanted, self._namespace, self._counts, self._voice)
+        link = WatchLink(self._upstream, wanted, self._namespace, self._counts, self._logger)
         task = asyncio.create_task(link.run(), name="watch link")
         task.add_done_callback(self._failed)
         self._links[key] = (link, task)
@@ -81,7 +81,7 @@ class WatchProxy:
 
     def _failed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._voice.error("a watch link failed", error=repr(error))
+            self._logger.error("a watch link failed", error=repr(error))
 
     async def may_read(self, request: pb.WatchCreateRequest, metadata: Metadata) -> None:
         """Ask the cluster whether this user may read a range; CallRefusedError if not."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from kvstore.batch import Metadata
 from kvstore.errors import NO_LEADER, Code
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.counts import Counts
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream, UpstreamStream, is_passing
@@ -43,12 +43,12 @@ class WatchLink:
         metadata: Metadata,
         namespace: Namespace | None,
         counts: Counts,
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         self._upstream = upstream
         self._metadata = metadata
         self._namespace = namespace
-        self._voice = voice
+        self._logger = logger
         self._requests: asyncio.Queue[bytes] = asyncio.Queue(QUEUE_MAX)
         self._progress: list[Callable[[bytes], None]] = []
         self._owners: dict[Watcher, tuple[OnEnd, OnFailure]] = {}
@@ -97,7 +97,7 @@ class WatchLink:
                 failure = error
             if not is_passing(failure) or (self._needs_leader and failure.text == NO_LEADER.text):
                 return failure
-            self._voice.debug("a watch stream broke", error=failure.text)
+            self._logger.debug("a watch stream broke", error=failure.text)
             await asyncio.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 

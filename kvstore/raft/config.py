@@ -13,7 +13,7 @@ UINT64_MAX: Final = 2**64 - 1
 
 
 class Rng(Protocol):
-    """The dice: a random.Random, or the simulator's."""
+    """The rng: a random.Random, or the simulator's."""
 
     def randrange(self, stop: int, /) -> int:
         """Return a number from 0 to stop - 1."""

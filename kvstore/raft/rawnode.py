@@ -15,7 +15,7 @@ Snapshots: a leader whose log no longer holds what a follower needs sends a SNAP
 names a position it has applied. The sender puts the data in, and, if its state has moved on
 meanwhile, create_snapshot_metadata(index) of where it is; then report_snapshot says how it went.
 
-It reads no clock, rolls its dice with the Rng it was given, and keeps nothing on disk. Calls that
+It reads no clock, rolls its rng with the Rng it was given, and keeps nothing on disk. Calls that
 contradict what it holds raise RaftError; messages of peers never do.
 """
 

@@ -12,16 +12,15 @@ its peers first.
 import contextlib
 import queue
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Final, Protocol
 
 from kvstore.batch import Inbox, Outbox
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.node.turn import Node
 from kvstore.runtime.clock import Clock
-from kvstore.runtime.source import Source, Witness
-from kvstore.server.snapshot_streams import SnapshotStreams
+from kvstore.runtime.source import Source, TurnObserver
 from kvstore.transport.base import Transport
 
 _SECOND_NS: Final = 1_000_000_000
@@ -42,6 +41,32 @@ class Port(Protocol):
         ...
 
 
+class SnapshotStreams(Protocol):
+    """Streams of the whole database to clients; see `kvstore.server.snapshot_streams`."""
+
+    def start(self, stream_id: int, header: bytes) -> None:
+        """Begin a stream."""
+        ...
+
+    def pump(
+        self, backlog: Mapping[int, int]
+    ) -> tuple[list[tuple[int, bytes, bytes]], list[tuple[int, int, bytes]]]:
+        """Return the deliveries and ends that are due; backlog: stream id → bytes unsent."""
+        ...
+
+    def cancel(self, stream_id: int) -> None:
+        """Drop a stream whose client went away; other ids are passed over."""
+        ...
+
+    def active(self) -> int:
+        """Return how many streams still need a pump."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...
+
+
 class Driver:
     """Runs one node."""
 
@@ -50,15 +75,15 @@ class Driver:
         node: Node,
         snapshots: SnapshotStreams,
         clock: Clock,
-        voice: Voice,
+        logger: Logger,
     ) -> None:
         self._node = node
         self._snapshots = snapshots
         self._clock = clock
-        self._voice = voice
+        self._logger = logger
         self._transport: Transport | None = None
         self._sources: list[Source] = []
-        self._witness: Witness | None = None
+        self._observer: TurnObserver | None = None
         self._late = Outbox()  # for what comes after the answers, which is nothing mostly
         # Wakes the loop while there is no client port; safe in a signal handler.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -77,13 +102,13 @@ class Driver:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._stopping = True
-        self._voice.info("received signal; shutting down", signal=signal.Signals(number).name)
+        self._logger.info("received signal; shutting down", signal=signal.Signals(number).name)
         self.wake()
 
     def end(self, reason: str) -> None:
         """End the loop because this member has no place in its cluster; from any thread."""
-        self._voice.warning("server error", error=reason)
-        self._voice.warning("data-dir used by this member must be removed")
+        self._logger.warning("server error", error=reason)
+        self._logger.warning("data-dir used by this member must be removed")
         self._has_place = False
         self._stopping = True
         self.wake()
@@ -99,9 +124,9 @@ class Driver:
         """Let a source take part in every turn from now on, after those attached before."""
         self._sources.append(source)
 
-    def let_watch(self, witness: Witness) -> None:
-        """Let a witness see each turn's inbox, and what has left."""
-        self._witness = witness
+    def set_observer(self, observer: TurnObserver) -> None:
+        """Let a observer see each turn's inbox, and what has left."""
+        self._observer = observer
 
     def become_ready(self) -> None:
         """Take turns without clients until the member has joined and applied what it has."""
@@ -147,7 +172,7 @@ class Driver:
         while not all(port.is_drained for port in ports):
             left_ns = until_ns - self._clock.monotonic_ns()
             if left_ns <= 0:
-                self._voice.warning(
+                self._logger.warning(
                     "calls are not answered within the time to stop", limit_s=drain_ns / _SECOND_NS
                 )
                 return
@@ -156,8 +181,8 @@ class Driver:
     def _turn(self, inbox: Inbox) -> None:
         for source in self._sources:
             source.fill(inbox)
-        if self._witness is not None:
-            self._witness.arrived(inbox)
+        if self._observer is not None:
+            self._observer.arrived(inbox)
         self._stamp(inbox)
         out = self._node.answer(inbox)
         self._stream_snapshots(inbox, out)
@@ -179,8 +204,8 @@ class Driver:
             source.drain(out)
         if self._transport is not None:
             self._transport.flush(out)
-        if self._witness is not None:
-            self._witness.left(out)
+        if self._observer is not None:
+            self._observer.left(out)
 
     def _wait_s(self) -> float:
         wait_s = max(self._node.wake_ns - self._clock.monotonic_ns(), 0) / _SECOND_NS

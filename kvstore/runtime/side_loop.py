@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from kvstore.batch import Inbox, Outbox, Request, Response, ServiceCall
 from kvstore.errors import Code, KvstoreError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.runtime.local_client import LocalClient
 
 _STOP_S: Final = 5.0
@@ -37,12 +37,12 @@ class SideLoop:
     """The thread, its loop, its client of the node, and the tasks it serves."""
 
     def __init__(
-        self, wake: Callable[[], None], voice: Voice, *, tasks_max: int = TASKS_MAX
+        self, wake: Callable[[], None], logger: Logger, *, tasks_max: int = TASKS_MAX
     ) -> None:
         """Make the loop; wake makes the driver take a turn."""
         self._wake = wake
         self._tasks_max = tasks_max
-        self._voice = voice
+        self._logger = logger
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="side-loop", daemon=True)
         self._lock = threading.Lock()
@@ -134,7 +134,7 @@ class SideLoop:
         try:
             await coroutine
         except Exception as error:
-            self._voice.error("a task of the side loop failed", task=name, error=repr(error))
+            self._logger.error("a task of the side loop failed", task=name, error=repr(error))
 
     # What leaves (on the loop).
 
@@ -252,7 +252,7 @@ class SideLoop:
             self._owned.discard(call_id)
             error = None if task.cancelled() else task.exception()
             if error is not None:
-                self._voice.error("a handler failed", call=call_id, error=repr(error))
+                self._logger.error("a handler failed", call=call_id, error=repr(error))
                 failed(call_id)
 
         task.add_done_callback(over)

@@ -1,9 +1,9 @@
-"""What takes part in the loop beside the client port: peers, the process's own client, errands.
+"""What takes part in the loop beside the client port: peers, the process's own client, tasks.
 
     poll ──► fill(inbox) ──► arrived(inbox) ──► answer ──► drain(out) ──► flush ──► left(out)
                                                 └── and again for what comes of settle ──┘
 
-A source fills and drains, a witness sees what the others have left. All are called by the driver's
+A source fills and drains, a observer sees what the others have left. All are called by the driver's
 thread in every turn, so they must cost about nothing when there is nothing to do, and never wait. A
 source with news calls the wake-up it was made with.
 """
@@ -25,7 +25,7 @@ class Source(Protocol):
         ...
 
 
-class Witness(Protocol):
+class TurnObserver(Protocol):
     """Something that sees what passes, and changes nothing."""
 
     def arrived(self, inbox: Inbox) -> None:

@@ -10,12 +10,12 @@ import os
 import socket
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 
 VARIABLE: Final = "NOTIFY_SOCKET"
 
 
-def notify_ready(voice: Voice) -> None:
+def notify_ready(logger: Logger) -> None:
     """Tell systemd that clients are being served."""
     address = os.environ.get(VARIABLE)
     if not address:
@@ -25,4 +25,4 @@ def notify_ready(voice: Voice) -> None:
             out.connect("\0" + address[1:] if address.startswith("@") else address)
             out.sendall(b"READY=1")
     except OSError as error:
-        voice.warning("failed to notify systemd for readiness", error=str(error))
+        logger.warning("failed to notify systemd for readiness", error=str(error))

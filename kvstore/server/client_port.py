@@ -47,16 +47,16 @@ def check_port(config: Config) -> None:
         grpc_server.check(urls, tls_options(config, urls))
 
 
-def open_port(config: Config, methods: Collection[int], voice: Log) -> ClientPort:
+def open_port(config: Config, methods: Collection[int], logger: Log) -> ClientPort:
     """Listen on the client addresses; ConfigError if one, or the transport, cannot be had."""
     if _is_native(config):
-        return _open_native(config, methods, voice)
+        return _open_native(config, methods, logger)
     if not http_addresses(config):
-        voice.warning(
+        logger.warning(
             "this transport serves gRPC alone: for JSON, health and metrics set "
             "--listen-client-http-urls"
         )
-    return _open_grpc(config, methods, voice)
+    return _open_grpc(config, methods, logger)
 
 
 def _is_native(config: Config) -> bool:
@@ -70,12 +70,12 @@ def http_addresses(config: Config) -> tuple[str, ...]:
     return urls
 
 
-def _open_native(config: Config, methods: Collection[int], voice: Log) -> ClientPort:
+def _open_native(config: Config, methods: Collection[int], logger: Log) -> ClientPort:
     transport = native.NativeTransport(
         config.listen_client_urls,
         methods,
         native_options(config),
-        Notices(voice, SystemClock()).add,
+        Notices(logger, SystemClock()).add,
         http_addresses(config),
     )
     return ClientPort(
@@ -124,7 +124,7 @@ def tls_options(config: Config, urls: Collection[str]) -> TlsOptions | None:
     )
 
 
-def _open_grpc(config: Config, methods: Collection[int], voice: Log) -> ClientPort:
+def _open_grpc(config: Config, methods: Collection[int], logger: Log) -> ClientPort:
     from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 
     transport = GrpcTransport(
@@ -139,6 +139,6 @@ def _open_grpc(config: Config, methods: Collection[int], voice: Log) -> ClientPo
             tls=tls_options(config, config.listen_client_urls),
             reuse_port=bool(config.values.get("socket-reuse-port")),
         ),
-        Notices(voice, SystemClock()).add,
+        Notices(logger, SystemClock()).add,
     )
     return ClientPort(transport, "grpcio", transport.bound_urls, [], serves_http=False)

@@ -11,7 +11,7 @@ A hostile client can cause one with every connection. Each kind of notice is log
 
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.runtime.clock import Clock
 from kvstore.transport.tls_errors import in_go_words
 
@@ -23,10 +23,10 @@ _REJECTED: Final = "rejected connection on client endpoint"
 
 
 class Notices:
-    """Writes notices to the log, in moderation."""
+    """Writes notices to the log, in rate_limiter."""
 
-    def __init__(self, voice: Voice, clock: Clock) -> None:
-        self._voice = voice
+    def __init__(self, logger: Logger, clock: Clock) -> None:
+        self._logger = logger
         self._clock = clock
         self._said: dict[
             str, tuple[int, int]
@@ -51,4 +51,4 @@ class Notices:
             self._said[kind] = (last_ns, omitted + 1)
             return
         self._said[kind] = (now_ns, 0)
-        self._voice.warning(msg, **fields, omitted=omitted)
+        self._logger.warning(msg, **fields, omitted=omitted)

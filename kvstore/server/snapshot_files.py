@@ -15,8 +15,8 @@ from kvstore.apply.membership import Membership
 from kvstore.errors import StorageFatalError
 from kvstore.failpoints import hit
 from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
+from kvstore.logger import Logger
 from kvstore.mvcc.backend import Backend
-from kvstore.node.ports import Voice
 from kvstore.raft.model import Snapshot, SnapshotMetadata
 from kvstore.storage.files import Files
 from kvstore.storage.snapshots.file import purge_snapshot_files, write_snapshot_file
@@ -32,7 +32,7 @@ class SnapshotFiles:
         directory: Path,
         wal: Wal,
         backend: Backend,
-        voice: Voice,
+        logger: Logger,
         *,
         max_wals: int,
         max_snapshots: int,
@@ -41,7 +41,7 @@ class SnapshotFiles:
         self._directory = directory
         self._wal = wal
         self._backend = backend
-        self._voice = voice
+        self._logger = logger
         self._max_wals = max_wals
         self._max_snapshots = max_snapshots
         self._files = files
@@ -89,6 +89,6 @@ class SnapshotFiles:
             text = f"cannot purge snapshots in {self._directory}: {error.strerror}"
             raise StorageFatalError(text) from error
         for path in removed:
-            self._voice.info("purged", path=str(path))
+            self._logger.info("purged", path=str(path))
         if self._wal.preallocation_error is not None:
-            self._voice.warning("next log segment", error=self._wal.preallocation_error)
+            self._logger.warning("next log segment", error=self._wal.preallocation_error)

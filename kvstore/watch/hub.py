@@ -27,7 +27,6 @@ from kvstore.errors import TOO_MANY_REQUESTS, Refusal
 from kvstore.failpoints import armed, hit
 from kvstore.watch.fanout import Batch, Headers, Parts
 from kvstore.watch.history import KEY, KV, MAIN, Event, History
-from kvstore.watch.laggards import Laggards
 from kvstore.watch.ranges import Group, Ranges
 from kvstore.watch.request import (
     AUTO_WATCH_ID,
@@ -39,6 +38,7 @@ from kvstore.watch.request import (
     parse_request,
 )
 from kvstore.watch.stream import HubStats, Stream, StreamLag, Watcher, WatchLimits
+from kvstore.watch.unsynced import UnsyncedWatchers
 from kvstore.wire.splice import watch_head
 
 Permit: TypeAlias = Callable[[int, bytes, bytes | None], str | None]
@@ -53,7 +53,7 @@ _LAGS_MAX: Final = 100  # streams looked at for the slowest
 _SHARE_BYTES_MIN: Final = 64 << 10
 
 
-class Dice(Protocol):
+class Rng(Protocol):
     """The chance the hub needs: random.Random is one."""
 
     def randrange(self, stop: int, /) -> int:
@@ -64,18 +64,18 @@ class Dice(Protocol):
 class Hub:
     """All watch streams of one member."""
 
-    def __init__(self, history: History, headers: Headers, limits: WatchLimits, dice: Dice) -> None:
+    def __init__(self, history: History, headers: Headers, limits: WatchLimits, rng: Rng) -> None:
         """Watch history from its current revision on; headers: see fanout."""
         self._history = history
         self._headers = headers
         self._limits = limits
-        self._dice = dice
+        self._rng = rng
         self._revision = history.revision  # published up to here
         self._streams: dict[int, Stream] = {}
         self._watcher_count = 0
         self.events_sent = 0  # to watchers, before their filters
         self._synced: Ranges[Watcher] = Ranges()
-        self._laggards = Laggards()
+        self._unsynced = UnsyncedWatchers()
         self._asked: dict[Stream, None] = {}  # for progress, and not answered yet
         self._ticks = Deadlines()  # of streams with periodic progress
         self._unsent: dict[Stream, None] = {}  # streams that may have something unsent
@@ -86,7 +86,7 @@ class Hub:
         if stream_id in self._streams:
             raise ValueError(f"watch stream {stream_id} is open already")
         interval_ns = self._limits.progress_interval_ns
-        period_ns = interval_ns + self._dice.randrange(max(interval_ns // 10, 1))
+        period_ns = interval_ns + self._rng.randrange(max(interval_ns // 10, 1))
         room_bytes = self._limits.backlog_high_bytes
         self._streams[stream_id] = Stream(stream_id, now_ns, period_ns, room_bytes)
 
@@ -171,7 +171,7 @@ class Hub:
         if first != self._revision + 1:
             self._lose_sync(events[-1][MAIN])
         self._revision = events[-1][MAIN]
-        if self._watcher_count == len(self._laggards):
+        if self._watcher_count == len(self._unsynced):
             return
         batch = Batch(events, self._history, self._headers, self._limits.max_message_bytes)
         for watcher in self._send(batch, self._synced, 0, out):
@@ -197,14 +197,14 @@ class Hub:
         if self._history.revision > self._revision:
             self._lose_sync(self._history.revision)
             self._revision = self._history.revision
-        if armed and self._laggards.waiting_streams > 0:
+        if armed and self._unsynced.waiting_streams > 0:
             hit("beforeSyncWatchers")
         self._catch_up(budget_rows, budget_bytes, out)
         self._answer_progress(out)
         self._tick(now_ns, out)
         for stream in self._unsent:
             stream.marked_bytes = stream.sent_bytes
-        return self._laggards.waiting_streams > 0
+        return self._unsynced.waiting_streams > 0
 
     def next_due_ns(self) -> int | None:
         """Return when step has periodic progress to tell, or None."""
@@ -216,8 +216,8 @@ class Hub:
         return HubStats(
             streams=len(self._streams),
             watchers=self._watcher_count,
-            synced=self._watcher_count - len(self._laggards),
-            unsynced=len(self._laggards),
+            synced=self._watcher_count - len(self._unsynced),
+            unsynced=len(self._unsynced),
             held_streams=sum(stream.held for stream in self._unsent),
             unsent_bytes=sum(
                 high_bytes - stream.room_bytes + stream.sent_bytes for stream in self._unsent
@@ -276,7 +276,7 @@ class Hub:
             if start:
                 stream.future[watcher] = None
         else:
-            self._laggards.add(watcher)
+            self._unsynced.add(watcher)
         if create.progress_notify:
             self._notify(stream, watcher, now_ns)
         self._emit(stream, watch_head(self._headers(self._revision), watch_id, created=True), out)
@@ -304,7 +304,7 @@ class Hub:
         if watcher.synced:
             self._synced.remove(watcher.key, watcher.end, watcher)
         else:
-            self._laggards.remove(watcher)
+            self._unsynced.remove(watcher)
         stream = watcher.stream
         stream.future.pop(watcher, None)
         stream.notified.pop(watcher, None)
@@ -391,17 +391,17 @@ class Hub:
         self._synced.remove(watcher.key, watcher.end, watcher)
         watcher.stream.future.pop(watcher, None)
         watcher.next_revision = next_revision
-        self._laggards.add(watcher)
+        self._unsynced.add(watcher)
 
     def _catch_up(self, budget_rows: int, budget_bytes: int, out: list[Delivery]) -> None:
-        laggards = self._laggards
-        if not laggards.waiting_streams:
+        unsynced = self._unsynced
+        if not unsynced.waiting_streams:
             return
-        streams = laggards.waiting_streams
+        streams = unsynced.waiting_streams
         share_rows = max(budget_rows // streams, _SHARE_ROWS_MIN)
         share_bytes = max(budget_bytes // streams, _SHARE_BYTES_MIN)
         while budget_rows > 0 and budget_bytes > 0:
-            stream = laggards.take_stream()
+            stream = unsynced.take_stream()
             if stream is None:
                 break
             self._cancel_compacted(stream, out)
@@ -411,7 +411,7 @@ class Hub:
                 events = self._pass(first, rows, min(share_bytes, budget_bytes), out)
                 budget_rows -= max(len(events), 1)
                 budget_bytes -= sum(len(event[KV]) for event in events)
-            laggards.resume(stream)
+            unsynced.resume(stream)
 
     def _pass(
         self, first: int, limit_rows: int, limit_bytes: int, out: list[Delivery]
@@ -420,7 +420,7 @@ class Hub:
         end = self._revision + 1
         events, next_main = self._history.history(first, end, limit_rows, limit_bytes)
         passing = [
-            each for each in self._laggards.between(first, next_main) if not each.stream.held
+            each for each in self._unsynced.between(first, next_main) if not each.stream.held
         ]
         batch = Batch(
             events,
@@ -429,14 +429,14 @@ class Hub:
             self._limits.max_message_bytes,
             covered=next_main - 1,
         )
-        missed = set(self._send(batch, self._laggards.ranges, first, out))
+        missed = set(self._send(batch, self._unsynced.ranges, first, out))
         for watcher in passing:
             if watcher in missed:
                 continue
             if next_main < end:
-                self._laggards.advance(watcher, next_main)
+                self._unsynced.advance(watcher, next_main)
             else:
-                self._laggards.remove(watcher)
+                self._unsynced.remove(watcher)
                 watcher.next_revision = next_main
                 watcher.synced = True
                 self._synced.add(watcher.key, watcher.end, watcher)
@@ -460,7 +460,7 @@ class Hub:
 
     def _hold(self, stream: Stream) -> None:
         stream.held = True
-        self._laggards.pause(stream)
+        self._unsynced.pause(stream)
 
     def _measure(self, backlog: Mapping[int, int]) -> None:
         """Take in what the transport says is unsent; hold streams and let them go accordingly."""
@@ -476,7 +476,7 @@ class Hub:
             waiting_bytes = unsent_bytes + stream.sent_bytes
             if stream.held and waiting_bytes <= limits.backlog_low_bytes:
                 stream.held = False
-                self._laggards.resume(stream)
+                self._unsynced.resume(stream)
             elif waiting_bytes > limits.backlog_high_bytes:
                 self._hold(stream)
             if waiting_bytes == 0:

@@ -116,21 +116,21 @@ class Script:
     """Random calls, the same for the same seed."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
 
     def permission(self) -> auth_pb2.Permission:
         """Return a permission that holds a key: 3.5 took others, 3.7 does not."""
-        kind, key, end = self.dice.choice([0, 1, 2]), self.dice.choice(KEYS), self.dice.choice(ENDS)
+        kind, key, end = self.rng.choice([0, 1, 2]), self.rng.choice(KEYS), self.rng.choice(ENDS)
         if end != b"\0" and end <= key:
             end = b""
         return auth_pb2.Permission(permType=kind, key=key, range_end=end)
 
     def admin(self) -> tuple[int, Message]:
         """Return a call about users and roles, most of which root makes."""
-        dice = self.dice
-        user, role = dice.choice([*USERS, "none"]), dice.choice([*ROLES, "none"])
+        rng = self.rng
+        user, role = rng.choice([*USERS, "none"]), rng.choice([*ROLES, "none"])
         permission = self.permission()
-        return dice.choice(
+        return rng.choice(
             [
                 (rpc.AUTH_USER_ADD, pb.AuthUserAddRequest(name=user, password="pw")),
                 (rpc.AUTH_USER_ADD, pb.AuthUserAddRequest(name=user, password="pw")),
@@ -163,18 +163,18 @@ class Script:
 
     def op(self) -> tuple[int, Message]:
         """Return a call about keys."""
-        dice = self.dice
-        key, end = dice.choice(KEYS), dice.choice(ENDS)
-        put = pb.PutRequest(key=key, value=b"v", prev_kv=dice.random() < 0.3)
-        read = pb.RangeRequest(key=key, range_end=end, serializable=dice.random() < 0.3)
-        delete = pb.DeleteRangeRequest(key=key, range_end=end, prev_kv=dice.random() < 0.3)
-        other = dice.choice(KEYS)
+        rng = self.rng
+        key, end = rng.choice(KEYS), rng.choice(ENDS)
+        put = pb.PutRequest(key=key, value=b"v", prev_kv=rng.random() < 0.3)
+        read = pb.RangeRequest(key=key, range_end=end, serializable=rng.random() < 0.3)
+        delete = pb.DeleteRangeRequest(key=key, range_end=end, prev_kv=rng.random() < 0.3)
+        other = rng.choice(KEYS)
         txn = pb.TxnRequest(
             compare=[pb.Compare(key=other, target=pb.Compare.MOD, result=pb.Compare.GREATER)],
             success=[pb.RequestOp(request_put=put), pb.RequestOp(request_range=read)],
             failure=[pb.RequestOp(request_range=read)],
         )
-        return dice.choice(
+        return rng.choice(
             [
                 (rpc.PUT, put),
                 (rpc.RANGE, read),
@@ -191,10 +191,10 @@ def test_random_calls_are_answered_alike(pair: tuple[Caller, Caller], seed: int)
         caller.set_up()
     script, refusals, successes = Script(seed), 0, 0
     for number in range(400):
-        what = script.dice.random()
+        what = script.rng.random()
         if what < 0.15:
-            name = script.dice.choice(USERS)
-            password = script.dice.choice(["pw", "pw", "wrong"])
+            name = script.rng.choice(USERS)
+            password = script.rng.choice(["pw", "pw", "wrong"])
             answers = [caller.login(name, password) for caller in pair]
             # A stranger's new user is refused before the log here, so indexes part.
             assert answers[0][0] == answers[1][0], (number, name)
@@ -202,7 +202,7 @@ def test_random_calls_are_answered_alike(pair: tuple[Caller, Caller], seed: int)
             continue
         method, request = script.admin() if what < 0.5 else script.op()
         known = sorted(pair[0].tokens.keys() & pair[1].tokens.keys())
-        user = "root" if what < 0.42 else script.dice.choice([*known, *known, ""])
+        user = "root" if what < 0.42 else script.rng.choice([*known, *known, ""])
         wanted, found = (caller.call(method, request, user) for caller in pair)
         assert found == wanted, (number, user, rpc.METHODS[method].name, request)
         refusals += found[0] != 0

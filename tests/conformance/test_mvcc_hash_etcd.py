@@ -126,30 +126,30 @@ def pair(data_dirs: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
         yield Pair(Etcd(channel))
 
 
-def run_entries(pair: Pair, dice: random.Random, count: int) -> None:
+def run_entries(pair: Pair, rng: random.Random, count: int) -> None:
     for _ in range(count):
-        kind = dice.randrange(10)
+        kind = rng.randrange(10)
         if kind < 5:
-            pair.put(dice.choice(KEYS), dice.choice(VALUES), dice.choice([0, 0, LEASE]))
+            pair.put(rng.choice(KEYS), rng.choice(VALUES), rng.choice([0, 0, LEASE]))
         elif kind < 7:
-            pair.delete(dice.choice(KEYS), dice.choice([b"", b"", b"b", b"\0"]))
+            pair.delete(rng.choice(KEYS), rng.choice([b"", b"", b"b", b"\0"]))
         else:
-            first = [(key, dice.choice(VALUES)) for key in dice.sample(KEYS, dice.randrange(4))]
-            second: list[tuple[bytes, bytes | None]] = [(dice.choice(KEYS), None)]
+            first = [(key, rng.choice(VALUES)) for key in rng.sample(KEYS, rng.randrange(4))]
+            second: list[tuple[bytes, bytes | None]] = [(rng.choice(KEYS), None)]
             pair.txn([list(first), second])  # a put may be deleted again in the same entry
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_hashes_and_ranges_are_etcds(pair: Pair, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     pair.real.call(
         "Lease/LeaseGrant", pb.LeaseGrantRequest(ID=LEASE, TTL=3600), pb.LeaseGrantResponse
     )
     pair.compare()
     for _ in range(4):
-        run_entries(pair, dice, 25)
+        run_entries(pair, rng, 25)
         pair.compare()
-        pair.compact(dice.randint(max(pair.store.compacted + 1, 1), pair.store.revision))
+        pair.compact(rng.randint(max(pair.store.compacted + 1, 1), pair.store.revision))
         pair.compare()
 
 

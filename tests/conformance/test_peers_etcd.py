@@ -55,7 +55,7 @@ def test_a_member_follows_votes_and_is_needed(leader: Server, tmp_path: Path) ->
     with join(leader, tmp_path / "ours") as ours:
         (real,) = ours.members
         put(leader, "first")
-        wait_for(lambda: has(ours, b"first"), f"the log\n{ours.voice.text()}\n{leader.log()}")
+        wait_for(lambda: has(ours, b"first"), f"the log\n{ours.logger.text()}\n{leader.log()}")
         await_streams(ours, real)
         assert ours.network.active_since_ns(real) is not None
         etcdctl(leader, "member", "promote", f"{ours.id:x}")
@@ -63,7 +63,7 @@ def test_a_member_follows_votes_and_is_needed(leader: Server, tmp_path: Path) ->
         wait_for(lambda: has(ours, b"second"), "the entry we acknowledged")
         # Leadership over to us and back: votes, appends and heartbeats in both directions.
         etcdctl(leader, "move-leader", f"{ours.id:x}")
-        wait_for(lambda: ours.driven.raft.is_leader, f"our term\n{ours.voice.text()}")
+        wait_for(lambda: ours.driven.raft.is_leader, f"our term\n{ours.logger.text()}")
         ours.do(lambda raft: raft.transfer_leader(real))
         wait_for(lambda: ours.driven.raft.lead == real, "its term")
         put(leader, "third")
@@ -92,7 +92,7 @@ def test_a_snapshot_comes_before_the_log(leader: Server, tmp_path: Path) -> None
     put_many(leader, 5200)  # 3.5 keeps 5000 entries for members that lag
     with join(leader, tmp_path / "ours") as ours:
         (real,) = ours.members
-        wait_for(lambda: ours.received, f"a snapshot\n{ours.voice.text()}\n{leader.log()}")
+        wait_for(lambda: ours.received, f"a snapshot\n{ours.logger.text()}\n{leader.log()}")
         ((index, database),) = ours.received[:1]
         assert index >= 5200
         assert database[16:20] == (0xED0CDAED).to_bytes(4, "little")  # bbolt's magic
@@ -115,7 +115,7 @@ def test_a_member_that_comes_back_is_dialled_again(leader: Server, tmp_path: Pat
         wait_for(lambda: ours.network.active_since_ns(real) is None, "the loss")
         leader.start()
         put(leader, "again")
-        wait_for(lambda: has(ours, b"again"), f"the log again\n{ours.voice.text()}")
+        wait_for(lambda: has(ours, b"again"), f"the log again\n{ours.logger.text()}")
         assert ours.network.counters[real].disconnected >= 1
 
 
@@ -124,7 +124,7 @@ def test_a_removed_member_is_told(leader: Server, tmp_path: Path) -> None:
         put(leader, "first")
         wait_for(lambda: has(ours, b"first"), "the log")
         etcdctl(leader, "member", "remove", f"{ours.id:x}")
-        wait_for(lambda: ours.told_removed, f"410\n{ours.voice.text()}")
+        wait_for(lambda: ours.told_removed, f"410\n{ours.logger.text()}")
 
 
 def test_a_follower_of_etcd_is_etcd_too(leader: Server, tmp_path: Path) -> None:
@@ -158,4 +158,4 @@ def test_messages_go_as_requests_while_there_is_no_stream(leader: Server, tmp_pa
         # A heartbeat answer of the current term: taken, and of no consequence.
         message = Message(MessageType.HEARTBEAT_RESP, real, ours.id, ours.driven.raft.term)
         assert peer.pipeline.send(message)
-        wait_for(lambda: peer.counters.sent_bytes > before, f"204\n{ours.voice.text()}")
+        wait_for(lambda: peer.counters.sent_bytes > before, f"204\n{ours.logger.text()}")

@@ -1,4 +1,4 @@
-"""Links between two members of ours: order, limits, loss, snapshots, errands, hostile bytes."""
+"""Links between two members of ours: order, limits, loss, snapshots, tasks, hostile bytes."""
 
 import contextlib
 import random
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.batch import Errand, ErrandKind, ErrandResult, Inbox, Outbox
-from kvstore.peers import outlet
+from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind, TaskResult
+from kvstore.peers import outbound
 from kvstore.peers.questions import ask_once
 from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Entry, Message, MessageType, Snapshot, SnapshotMetadata
@@ -42,8 +42,8 @@ def beat(commit: int, to: int = B, from_: int = A) -> Message:
 
 def test_messages_arrive_whole_and_in_order(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
-    dice = random.Random(1)
-    sent = [app(index, dice.randbytes(dice.choice((1, 300, 100_000)))) for index in range(200)]
+    rng = random.Random(1)
+    sent = [app(index, rng.randbytes(rng.choice((1, 300, 100_000)))) for index in range(200)]
     for at in range(0, 200, 7):
         a.network.send(sent[at : at + 7])
     assert b.await_messages(200) == sent
@@ -58,10 +58,10 @@ def test_appends_go_beside_the_rest(pair: tuple[LinkEnd, LinkEnd]) -> None:
     """So a large append does not hold up heartbeats: two connections a direction."""
     a, b = pair
     peer = a.network._peers[B]
-    assert peer.outlet_for(app(1)) is peer.msgapp
-    assert peer.outlet_for(beat(1)) is peer.message
+    assert peer.outbound_for(app(1)) is peer.msgapp
+    assert peer.outbound_for(beat(1)) is peer.message
     peer.msgapp.close()
-    assert peer.outlet_for(app(1)) is peer.message
+    assert peer.outbound_for(app(1)) is peer.message
     a.network.send([app(1)])
     assert b.await_messages(1) == [app(1)]
 
@@ -82,7 +82,7 @@ def test_a_member_that_does_not_read_is_dropped_not_queued_for(
     pair: tuple[LinkEnd, LinkEnd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = pair
-    monkeypatch.setattr(outlet, "QUEUE_BYTES_MAX", 8 << 20)
+    monkeypatch.setattr(outbound, "QUEUE_BYTES_MAX", 8 << 20)
     big = b"x" * (1 << 20)
     sent = 0
     while B not in a.turn().unreachable:
@@ -192,26 +192,26 @@ def test_a_snapshot_that_cannot_be_taken_is_told(pair: tuple[LinkEnd, LinkEnd]) 
     assert list(b.source.path.parent.glob("tmp*")) == []
 
 
-def test_errands(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_tasks(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, _ = pair
     member = f"{B:x}".encode()
     out = Outbox()
-    check = Errand(9, ErrandKind.CHECK_PASSWORD, (b"", b""))
-    out.errands = [
-        Errand(1, ErrandKind.GET_PEER, (member, b"/version?x=1", b"")),
-        Errand(2, ErrandKind.POST_PEER, (member, b"/leases", b"\x08\x01", b"token")),
-        Errand(3, ErrandKind.GET_PEER, (member, b"/nothing", b"")),
-        Errand(4, ErrandKind.GET_PEER, (b"77", b"/version", b"")),
+    check = OffloadedTask(9, TaskKind.CHECK_PASSWORD, (b"", b""))
+    out.tasks = [
+        OffloadedTask(1, TaskKind.GET_PEER, (member, b"/version?x=1", b"")),
+        OffloadedTask(2, TaskKind.POST_PEER, (member, b"/leases", b"\x08\x01", b"token")),
+        OffloadedTask(3, TaskKind.GET_PEER, (member, b"/nothing", b"")),
+        OffloadedTask(4, TaskKind.GET_PEER, (b"77", b"/version", b"")),
         check,
     ]
     a.network.drain(out)
-    assert out.errands == [check]  # another's
-    done = a.await_inbox(lambda inbox: len(inbox.errands) == 4, "the answers").errands
+    assert out.tasks == [check]  # another's
+    done = a.await_inbox(lambda inbox: len(inbox.task_results) == 4, "the answers").task_results
     assert sorted(done) == [
-        ErrandResult(1, "", b"/version|"),
-        ErrandResult(2, "", b"/leases|\x08\x01"),
-        ErrandResult(3, "HTTP 404", b"404 page not found\n"),
-        ErrandResult(4, "member 77 is not known", b""),
+        TaskResult(1, "", b"/version|"),
+        TaskResult(2, "", b"/leases|\x08\x01"),
+        TaskResult(3, "HTTP 404", b"404 page not found\n"),
+        TaskResult(4, "member 77 is not known", b""),
     ]
 
 
@@ -308,15 +308,15 @@ def test_a_stream_on_which_the_caller_speaks_is_given_up(pair: tuple[LinkEnd, Li
 def test_a_newer_stream_replaces_the_older(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
     a.network.stop()
-    outlet = b.network._peers[A].message
-    wait_for(lambda: not outlet.is_attached, "the end of its stream")
+    outbound = b.network._peers[A].message
+    wait_for(lambda: not outbound.is_attached, "the end of its stream")
     older = raw_request(b.urls[0], stream_head(b, A))
     assert older.socket.recv(4096).startswith(b"HTTP/1.1 200 OK\r\nX-Server-Version: 3.7.1\r\n")
-    wait_for(lambda: outlet.is_attached, "the first stream")
-    first = outlet._socket
+    wait_for(lambda: outbound.is_attached, "the first stream")
+    first = outbound._socket
     newer = raw_request(b.urls[0], stream_head(b, A))
     got = newer.socket.recv(4096)
-    wait_for(lambda: outlet._socket is not first, "the second stream")
+    wait_for(lambda: outbound._socket is not first, "the second stream")
     assert closed(older.socket)
     b.network.send([Message(MessageType.HEARTBEAT_RESP, A, B, 2)])
     expected = MessageEncoder().encode(Message(MessageType.HEARTBEAT_RESP, A, B, 2))
@@ -383,7 +383,7 @@ def test_a_member_that_talks_nonsense_is_dialled_again(tmp_path: Path, answer: b
     try:
         with LinkEnd(tmp_path / "a", A) as a:
             a.network.set_members({B: [false.url]})
-            wait_for(lambda: a.turn() and false.dials >= 4, f"new dials\n{a.voice.text()}")
+            wait_for(lambda: a.turn() and false.dials >= 4, f"new dials\n{a.logger.text()}")
             assert a.inbox.messages == []
     finally:
         false.close()

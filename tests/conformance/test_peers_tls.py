@@ -78,7 +78,7 @@ def test_a_caller_without_a_certificate_is_turned_away(
             probe(a, PeerTls(stranger[0], stranger[1], trusted_ca_file=authority.file))
         with pytest.raises(PeerRequestError):
             ask_once(a.urls[0].replace("https", "http"), "GET", "/raft/probing", PeerTls(), 5.0)
-        wait_for(lambda: "rejected connection" in a.voice.text(), "a line in the log")
+        wait_for(lambda: "rejected connection" in a.logger.text(), "a line in the log")
 
 
 def test_names_are_checked_on_both_sides(
@@ -117,7 +117,7 @@ def test_a_caller_from_another_address_than_its_certificate_s(
     with LinkEnd(tmp_path / "a", A, tls=tls_of(authority, member), urls=URLS) as a:
         with pytest.raises(PeerRequestError):
             probe(a, roaming)
-        wait_for(lambda: "valid for 192.0.2.1, not 127.0.0.1" in a.voice.text(), "the reason")
+        wait_for(lambda: "valid for 192.0.2.1, not 127.0.0.1" in a.logger.text(), "the reason")
     lenient = tls_of(authority, member, skip_client_san_verification=True)
     with LinkEnd(tmp_path / "b", B, tls=lenient, urls=URLS) as b:
         assert probe(b, roaming) == 200
@@ -141,7 +141,7 @@ def test_revoked_certificates(
             assert probe(a, tls) == 200
             with pytest.raises(PeerRequestError):
                 probe(a, tls_of(authority, lost))
-            wait_for(lambda a=a: "revoked" in a.voice.text(), "the reason")  # type: ignore[misc]
+            wait_for(lambda a=a: "revoked" in a.logger.text(), "the reason")  # type: ignore[misc]
     empty = authority.revoke()
     assert revoked_serials(Path(empty).read_bytes()) == set()
 

@@ -161,12 +161,12 @@ def test_bytes_that_are_no_message(server: Server, client: Client) -> None:
 
 
 def test_random_bytes(server: Server, client: Client) -> None:
-    dice = random.Random(1)
+    rng = random.Random(1)
     for method in rpc.METHODS:
         if method.kind is not rpc.Kind.UNARY or method.id == rpc.ALARM:
             continue
         for _ in range(6):
-            body = dice.randbytes(dice.randrange(1, 60))
+            body = rng.randbytes(rng.randrange(1, 60))
             with suppress(grpc.RpcError):  # or it happens to be a message
                 client.raw(method.path, body)
     assert "Traceback" not in server.log()

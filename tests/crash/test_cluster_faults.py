@@ -30,11 +30,11 @@ FLAGS = ["--snapshot-count=300", "--snapshot-catchup-entries=100"]
 
 
 def test_kill_leader_and_follower(tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     with cluster(tmp_path, "ooo", extra=FLAGS) as members:
         with Load(members, seed=SEED, compacts=True) as load:
             for _ in range(ROUNDS):
-                for victim in (members.leader(), dice.choice(members.followers())):
+                for victim in (members.leader(), rng.choice(members.followers())):
                     load.wait_for_progress()
                     victim.kill()
                     load.wait_for_progress(timeout_s=BACK_S)

@@ -112,10 +112,10 @@ def opened_or_refused(data_dir: Path, segment: Path) -> list[int] | None:
 
 
 def test_a_log_cut_anywhere(left: Path, tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     ends, data_end = entry_ends(segment_of(left))
     puts = ends[-PUTS:]
-    for spot in [0, 1, 7, *sorted(dice.randrange(data_end) for _ in range(12)), puts[-1] - 1]:
+    for spot in [0, 1, 7, *sorted(rng.randrange(data_end) for _ in range(12)), puts[-1] - 1]:
         segment = segment_of(data_dir := copied(left, tmp_path / "data"))
         os.truncate(segment, spot)
         found = opened_or_refused(data_dir, segment)
@@ -124,15 +124,15 @@ def test_a_log_cut_anywhere(left: Path, tmp_path: Path) -> None:
 
 
 def test_a_bit_flipped_anywhere_in_the_log_is_found(left: Path, tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     ends, data_end = entry_ends(segment_of(left))
     tail = ends[-2]
-    spots = [dice.randrange(data_end) for _ in range(14)]
-    spots += [dice.randrange(tail, data_end) for _ in range(10)]
+    spots = [rng.randrange(data_end) for _ in range(14)]
+    spots += [rng.randrange(tail, data_end) for _ in range(10)]
     refused = 0
     for spot in spots:
         segment = segment_of(data_dir := copied(left, tmp_path / "data"))
-        flip(segment, spot, 1 << dice.randrange(8))
+        flip(segment, spot, 1 << rng.randrange(8))
         found = opened_or_refused(data_dir, segment)
         # Padding means nothing, and no checksum covers it.
         assert found is None or found == list(range(PUTS)), f"a flip at {spot} of {data_end}"
@@ -141,11 +141,11 @@ def test_a_bit_flipped_anywhere_in_the_log_is_found(left: Path, tmp_path: Path) 
 
 
 def test_a_zeroed_sector_of_the_log(left: Path, tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     ends, data_end = entry_ends(segment_of(left))
     puts = ends[-PUTS:]
     last = data_end // SECTOR_BYTES
-    for sector in [0, *(dice.randrange(last) for _ in range(8)), last - 1, last]:
+    for sector in [0, *(rng.randrange(last) for _ in range(8)), last - 1, last]:
         spot = sector * SECTOR_BYTES
         segment = segment_of(data_dir := copied(left, tmp_path / "data"))
         overwrite(segment, spot, bytes(SECTOR_BYTES))
@@ -185,11 +185,11 @@ def test_a_torn_log_is_repaired_and_said(left: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_damaged_database_never_hangs(tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     left = tmp_path / "left"
     with running(ours(left)) as server, Client(server.endpoint) as client:
         for number in range(300):
-            client.put(b"key%03d" % (number % 90), dice.randbytes(300))
+            client.put(b"key%03d" % (number % 90), rng.randbytes(300))
         for _ in client.server_stream(rpc.SNAPSHOT, b""):
             pass
     shorten(left)
@@ -197,19 +197,19 @@ def test_a_damaged_database_never_hangs(tmp_path: Path) -> None:
     for kind in ["cut", "zero", "zero", "junk", "flips", "meta", "text", "empty"]:
         data_dir = copied(left, tmp_path / "data")
         file = data_dir / "member/lmdb/data.mdb"
-        spot = dice.randrange(2, size // PAGE_BYTES) * PAGE_BYTES
+        spot = rng.randrange(2, size // PAGE_BYTES) * PAGE_BYTES
         match kind:
             case "cut":
                 os.truncate(file, spot)
             case "zero":
                 overwrite(file, spot, bytes(PAGE_BYTES))
             case "junk":
-                overwrite(file, spot, dice.randbytes(PAGE_BYTES))
+                overwrite(file, spot, rng.randbytes(PAGE_BYTES))
             case "flips":
                 for _ in range(8):
-                    flip(file, dice.randrange(2 * PAGE_BYTES, size), 1 << dice.randrange(8))
+                    flip(file, rng.randrange(2 * PAGE_BYTES, size), 1 << rng.randrange(8))
             case "meta":
-                overwrite(file, 0, dice.randbytes(2 * PAGE_BYTES))
+                overwrite(file, 0, rng.randbytes(2 * PAGE_BYTES))
             case "text":
                 file.write_bytes(b"this is no database\n" * 1000)
             case _:

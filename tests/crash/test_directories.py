@@ -162,11 +162,11 @@ def test_the_data_directory_is_a_file(tmp_path: Path) -> None:
 
 
 def test_stopped_while_it_starts(tmp_path: Path) -> None:
-    dice = random.Random(1)
+    rng = random.Random(1)
     server = ours(tmp_path / "data")
     for _ in range(6):
         with running(server.start(wait=False)):
-            time.sleep(dice.random() * 0.4)  # the random moment
+            time.sleep(rng.random() * 0.4)  # the random moment
             began_s = time.monotonic()
             # Before it listens to signals, the system ends it: that is no worse than a kill.
             assert server.stop() in (0, -signal.SIGTERM)

@@ -85,11 +85,11 @@ class Load:
             assert not thread.is_alive()
         assert not self.surprises, self.surprises
 
-    def _run(self, job: Callable[[Client, random.Random], None], dice: random.Random) -> None:
+    def _run(self, job: Callable[[Client, random.Random], None], rng: random.Random) -> None:
         try:
             with Client(self.server.endpoint) as client:
                 while True:
-                    job(client, dice)
+                    job(client, rng)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:  # type: ignore[attr-defined]
                 self.surprises.append(error)
@@ -99,11 +99,11 @@ class Load:
     def _writer(self, number: int) -> Callable[[Client, random.Random], None]:
         ledger = self.ledger
 
-        def write(client: Client, dice: random.Random) -> None:
-            keys = dice.sample([b"w%d/%d" % (number, each) for each in range(KEYS)], 2)
+        def write(client: Client, rng: random.Random) -> None:
+            keys = rng.sample([b"w%d/%d" % (number, each) for each in range(KEYS)], 2)
             change: dict[bytes, bytes | None]
-            kind = dice.randrange(10)
-            value = dice.randbytes(dice.choice([4, 40, 4000]))
+            kind = rng.randrange(10)
+            value = rng.randbytes(rng.choice([4, 40, 4000]))
             if kind < 6:
                 change = {keys[0]: value}
                 request = pb.RequestOp(request_put=pb.PutRequest(key=keys[0], value=value))
@@ -142,16 +142,16 @@ class Load:
 
         return write
 
-    def _leases(self, client: Client, dice: random.Random) -> None:
+    def _leases(self, client: Client, rng: random.Random) -> None:
         ledger = self.ledger
         alive = [lease for lease, is_alive in ledger.leases.items() if is_alive]
-        if alive and dice.random() < 0.3:
-            lease = dice.choice(alive)
+        if alive and rng.random() < 0.3:
+            lease = rng.choice(alive)
             ledger.leases_maybe.add(lease)
             client.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease))
             ledger.leases[lease] = False
         else:
-            lease = dice.randrange(1, 1 << 62)
+            lease = rng.randrange(1, 1 << 62)
             ledger.leases_maybe.add(lease)
             client.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(ID=lease, TTL=TTL_S))
             ledger.leases[lease] = True
@@ -159,7 +159,7 @@ class Load:
         if ledger.leases[lease]:
             ledger.note(client.put(b"leased/%d" % (lease % 5), b"%d" % lease, lease))
 
-    def _watch(self, client: Client, _dice: random.Random) -> None:
+    def _watch(self, client: Client, _rng: random.Random) -> None:
         create = pb.WatchCreateRequest(key=b"\0", range_end=b"\0")
         stream = client.stream(rpc.WATCH, pb.WatchRequest(create_request=create))
         try:
@@ -169,18 +169,18 @@ class Load:
         finally:
             stream.cancel()
 
-    def _maintenance(self, client: Client, dice: random.Random) -> None:
-        if dice.random() < 0.7:
+    def _maintenance(self, client: Client, rng: random.Random) -> None:
+        if rng.random() < 0.7:
             client.call(rpc.DEFRAGMENT, pb.DefragmentRequest())
         else:
             for _ in client.server_stream(rpc.SNAPSHOT, b""):
                 pass
         self.ledger.note(client.hash_kv().header.revision)
 
-    def _compactor(self, client: Client, dice: random.Random) -> None:
+    def _compactor(self, client: Client, rng: random.Random) -> None:
         revision = self.ledger.seen_revision - 30
         with contextlib.suppress(grpc.RpcError):  # compacted already, or there is no such revision
-            physical = dice.random() < 0.5
+            physical = rng.random() < 0.5
             client.call(rpc.COMPACT, pb.CompactionRequest(revision=revision, physical=physical))
         client.range(b"x", b"")
         time.sleep(0.02)
@@ -285,13 +285,13 @@ def copied(server: Server, target: Path) -> Iterator[Server]:
 @pytest.mark.slow
 @pytest.mark.parametrize("compact", [False, True])
 def test_kill_under_load(tmp_path: Path, compact: bool) -> None:  # noqa: FBT001
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     server = ours(tmp_path / "data", extra=FLAGS)
     ledger = Ledger()
     with running(server):
         for turn in range(ROUNDS):
             load = Load(server, ledger, SEED * 1000 + turn, compact=compact)
-            pause_s = 0.1 + dice.random() * 0.6
+            pause_s = 0.1 + rng.random() * 0.6
             print(f"seed {SEED} round {turn}: killed after {pause_s:.3f} s")  # noqa: T201
             load.start()
             time.sleep(pause_s)  # the random moment, not a wait for anything
@@ -319,11 +319,11 @@ def test_kill_under_load(tmp_path: Path, compact: bool) -> None:  # noqa: FBT001
 
 
 def test_kill_while_it_starts(tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     server = ours(tmp_path / "data")
     with running(server.start(wait=False)):
         for _ in range(8):
-            time.sleep(dice.random() * 0.35)  # the random moment
+            time.sleep(rng.random() * 0.35)  # the random moment
             server.kill()
             server.start(wait=False)
         server.wait_ready()

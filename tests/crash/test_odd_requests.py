@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from kvstore.batch import Inbox
 from kvstore.node.router import SERVICES
-from kvstore.server.auth.password_tasks import PasswordErrands
+from kvstore.server.auth.password_tasks import PasswordTasks
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node_harness import Disk, Harness
@@ -26,16 +26,16 @@ KEYS = [b"", b"\0", b"\0\0", b"a", b"b", b"c", b"a\xff", b"\xff", b"\xff\xff", b
 DEPTH_MAX = 4
 
 
-def odd(kind: type[Message], dice: random.Random, depth: int = 0) -> Message:
+def odd(kind: type[Message], rng: random.Random, depth: int = 0) -> Message:
     """Return a message with some of its fields set, to anything."""
     message = kind()
     fields: list[FieldDescriptor] = list(kind.DESCRIPTOR.fields)
     for field in fields:
-        if dice.random() < 0.45:
+        if rng.random() < 0.45:
             continue
         if field.message_type is not None and depth >= DEPTH_MAX:
             continue
-        values = [_value(field, dice, depth) for _ in range(dice.choice([1, 1, 1, 2, 4]))]
+        values = [_value(field, rng, depth) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
         if field.is_repeated:
             holder = getattr(message, field.name)
             holder.extend(values)
@@ -46,27 +46,27 @@ def odd(kind: type[Message], dice: random.Random, depth: int = 0) -> Message:
     return message
 
 
-def _value(field: FieldDescriptor, dice: random.Random, depth: int) -> Any:
+def _value(field: FieldDescriptor, rng: random.Random, depth: int) -> Any:
     if field.message_type is not None:
-        return odd(field.message_type._concrete_class, dice, depth + 1)
+        return odd(field.message_type._concrete_class, rng, depth + 1)
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_BOOL:
-            return dice.random() < 0.3
+            return rng.random() < 0.3
         case FieldDescriptor.CPPTYPE_ENUM:
-            return dice.choice([0, 0, 1, 1, 2, 3, 4, 17, -1])
+            return rng.choice([0, 0, 1, 1, 2, 3, 4, 17, -1])
         case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
-            return dice.choice(KEYS)
+            return rng.choice(KEYS)
         case FieldDescriptor.CPPTYPE_STRING:
-            return dice.choice(["", "x", "ä" * 20])
+            return rng.choice(["", "x", "ä" * 20])
         case FieldDescriptor.CPPTYPE_UINT64:
-            return dice.choice(NUMBERS) & ((1 << 64) - 1)
+            return rng.choice(NUMBERS) & ((1 << 64) - 1)
         case FieldDescriptor.CPPTYPE_INT32 | FieldDescriptor.CPPTYPE_UINT32:
-            return abs(dice.choice(NUMBERS)) & 0xFFFF
+            return abs(rng.choice(NUMBERS)) & 0xFFFF
         case _:
-            return dice.choice(NUMBERS)
+            return rng.choice(NUMBERS)
 
 
-def picture(harness: Harness) -> tuple[object, ...]:
+def view(harness: Harness) -> tuple[object, ...]:
     """Return what must be the same after a restart."""
     everything = pb.RangeRequest(key=b"\0", range_end=b"\0", serializable=True)
     found: Any = harness.call(rpc.RANGE, everything)
@@ -83,17 +83,17 @@ def picture(harness: Harness) -> tuple[object, ...]:
 
 
 def test_odd_requests(tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     disk = Disk(in_memory=True)
     harness = Harness(tmp_path / "data", disk, ["--bcrypt-cost=4"])
-    errands = PasswordErrands(lambda: None, None)
+    tasks = PasswordTasks(lambda: None, None)
     served = sorted(harness.node.methods - set(SERVICES)) + [rpc.PUT, rpc.TXN, rpc.DELETE_RANGE] * 8
     streams: list[int] = []
     for _ in range(BATCHES):
         inbox = Inbox()
         for _ in range(BATCH):
-            method = rpc.METHODS[dice.choice(served)]
-            body = odd(method.request, dice).SerializeToString()
+            method = rpc.METHODS[rng.choice(served)]
+            body = odd(method.request, rng).SerializeToString()
             if method.kind is not rpc.Kind.BIDI:
                 inbox.calls.append((harness.take_id(), method.id, body))
             elif len(streams) < 20:
@@ -102,11 +102,11 @@ def test_odd_requests(tmp_path: Path) -> None:
                 inbox.frames.append((stream, body))
                 streams.append(stream)
             else:
-                inbox.frames.append((dice.choice(streams), body))
-        if dice.random() < 0.2:
-            inbox.gone = [streams.pop(dice.randrange(len(streams)))] if streams else []
+                inbox.frames.append((rng.choice(streams), body))
+        if rng.random() < 0.2:
+            inbox.gone = [streams.pop(rng.randrange(len(streams)))] if streams else []
             inbox.frames = [each for each in inbox.frames if each[0] not in inbox.gone]
-        turn(harness, errands, inbox)
+        turn(harness, tasks, inbox)
         unary = [
             call_id
             for call_id, method_id, _ in inbox.calls
@@ -114,24 +114,24 @@ def test_odd_requests(tmp_path: Path) -> None:
         ]
         for call_id in unary:
             while call_id not in harness.answers:
-                turn(harness, errands, Inbox())
+                turn(harness, tasks, Inbox())
         _disarm(harness)
     # One revision of its own: the hash of a finished compaction is remembered until a restart.
     harness.call(rpc.PUT, pb.PutRequest(key=b"last", value=b"v"))
-    before = picture(harness)
+    before = view(harness)
     harness.crash()
     disk.restart()
     again = Harness(tmp_path / "data", disk)
-    assert picture(again) == before
+    assert view(again) == before
     assert before[0] > 100, "nothing was ever written"  # type: ignore[operator]
     again.close()
 
 
-def turn(harness: Harness, errands: PasswordErrands, inbox: Inbox) -> None:
+def turn(harness: Harness, tasks: PasswordTasks, inbox: Inbox) -> None:
     """Take a turn; what is done beside it is done when the next begins."""
-    errands.fill(inbox)
-    for errand in harness.turn(inbox).errands:
-        errands._run(errand)
+    tasks.fill(inbox)
+    for task in harness.turn(inbox).tasks:
+        tasks._run(task)
 
 
 def _disarm(harness: Harness) -> None:

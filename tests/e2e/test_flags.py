@@ -14,7 +14,7 @@ import pytest
 
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.server.boot.snapshot_source import Donor
+from kvstore.server.boot.snapshot_source import SnapshotSource
 from kvstore.transport import native
 from tests.support.certificates import Authority
 from tests.support.servers import Server, etcdctl, ours, running
@@ -131,13 +131,13 @@ def test_a_certificate_of_its_own_is_shown(tmp_path: Path) -> None:
             [f"--client-cert-file={certificate}", f"--client-key-file={key}"],
             [f"--cert-file={certificate}", f"--key-file={key}"],
         ):
-            donor = Donor(url, configure(read_command_line([trusted, *flags]), {}))
-            assert donor.status().version == "3.7.1"
-            donor.close()
-        donor = Donor(url, configure(read_command_line([trusted]), {}))
+            source = SnapshotSource(url, configure(read_command_line([trusted, *flags]), {}))
+            assert source.status().version == "3.7.1"
+            source.close()
+        source = SnapshotSource(url, configure(read_command_line([trusted]), {}))
         with pytest.raises(grpc.RpcError):
-            donor.status()
-        donor.close()
+            source.status()
+        source.close()
 
 
 @contextmanager

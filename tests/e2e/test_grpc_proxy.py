@@ -65,7 +65,7 @@ def page(url: str, path: str, context: ssl.SSLContext | None = None) -> tuple[in
             return error.code, error.read().decode()
 
 
-def figures(url: str, path: str = "/proxy/metrics") -> dict[str, float]:
+def counters(url: str, path: str = "/proxy/metrics") -> dict[str, float]:
     _, text = page(url, path)
     return {
         sample.name: sample.value
@@ -101,12 +101,12 @@ def events(stream: Stream, count: int) -> list[tuple[int, bytes, bytes, bytes]]:
 
 
 def test_watches_of_one_range_share_one_on_the_cluster(cluster: Server, front: Proxy) -> None:
-    before = figures(cluster.client_url, "/metrics")["etcd_debugging_mvcc_watcher_total"]
+    before = counters(cluster.client_url, "/metrics")["etcd_debugging_mvcc_watcher_total"]
     with Client(front.endpoint) as client:
         streams = [watch(client, key=b"shared/", range_end=b"shared0") for _ in range(8)]
         assert all(each.receive().created for each in streams)
-        until(lambda: figures(front.metrics_url)["etcd_grpc_proxy_watchers_coalescing_total"] == 7)
-        watchers = figures(cluster.client_url, "/metrics")["etcd_debugging_mvcc_watcher_total"]
+        until(lambda: counters(front.metrics_url)["etcd_grpc_proxy_watchers_coalescing_total"] == 7)
+        watchers = counters(cluster.client_url, "/metrics")["etcd_debugging_mvcc_watcher_total"]
         assert watchers == before + 1
         revision = client.put(b"shared/a", b"1")
         client.put(b"shared/a", b"2")
@@ -128,9 +128,9 @@ def test_watches_of_one_range_share_one_on_the_cluster(cluster: Server, front: P
         assert events(deletions, 1) == [(0, b"shared/a", b"", b"")]
         for each in [*streams, later, deletions]:
             each.cancel()
-        until(lambda: figures(front.metrics_url)["etcd_grpc_proxy_watchers_coalescing_total"] == 0)
-        assert figures(front.metrics_url)["etcd_grpc_proxy_events_coalescing_total"] >= 14
-    now = figures(cluster.client_url, "/metrics")
+        until(lambda: counters(front.metrics_url)["etcd_grpc_proxy_watchers_coalescing_total"] == 0)
+        assert counters(front.metrics_url)["etcd_grpc_proxy_events_coalescing_total"] >= 14
+    now = counters(cluster.client_url, "/metrics")
     assert now["etcd_debugging_mvcc_watcher_total"] <= before
 
 
@@ -192,11 +192,11 @@ def test_serializable_reads_come_from_what_is_kept(cluster: Server, front: Proxy
             return [each.value for each in client.call(rpc.RANGE, read).kvs]
 
         client.put(b"kept", b"1")
-        before = figures(front.metrics_url)
+        before = counters(front.metrics_url)
         assert values() == [b"1"]
         direct.put(b"kept", b"2")
         assert values() == [b"1"]
-        after = figures(front.metrics_url)
+        after = counters(front.metrics_url)
         for name, more in (("hits", 1), ("misses", 1), ("keys", 1)):
             each = f"etcd_grpc_proxy_cache_{name}_total"
             assert after[each] == before[each] + more, each
@@ -219,9 +219,9 @@ def test_pages(place: str, front: Proxy) -> None:
     assert page(url, "/health") == HEALTHY
     assert page(url, "/proxy/health") == HEALTHY
     assert page(url, "/nothing")[0] == 404
-    own = figures(url)
+    own = counters(url)
     assert own["process_open_fds"] > 0
-    assert "etcd_server_has_leader" in figures(url, "/metrics")
+    assert "etcd_server_has_leader" in counters(url, "/metrics")
     assert "etcd_server_has_leader" not in own
 
 

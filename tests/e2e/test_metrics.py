@@ -346,7 +346,7 @@ def test_slow_requests_are_told_with_their_cause(tmp_path: Path) -> None:
         before = len(server.log_records())
         for _ in range(100):
             client.put(b"a", b"")
-        assert len(server.log_records()) - before < 50  # in moderation
+        assert len(server.log_records()) - before < 50  # in rate_limiter
 
 
 def test_a_slow_request_of_the_gateway_is_told_too(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.support.store_view import WHOLE, Store, fill, member, view
 
 from kvstore.mvcc.backend import BUCKETS
 from kvstore.storage.etcd_db.etcd_db import EtcdDbReader, status
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.servers import Server, etcd, etcdctl, etcdutl, ours, running
-from tests.support.store_picture import WHOLE, Store, fill, member, picture
 
 pytestmark = pytest.mark.e2e
 
@@ -60,12 +60,12 @@ def test_etcd_starts_from_our_snapshot(tmp_path: Path, compact: bool) -> None:  
     with running(ours(tmp_path / "ours", extra=[FAST])) as server, Store(server) as store:
         fill(store, 1, compact=compact)
         etcdctl(server, "snapshot", "save", str(snapshot))
-        before = picture(store)
+        before = view(store)
     check_status(snapshot)
     target = etcd(tmp_path / "restored", extra=[FAST])
     restore(snapshot, target)
     with running(target), Store(target) as store:
-        assert picture(store) == before
+        assert view(store) == before
         assert store.put(b"more", b"1") == before.revision + 1
 
 
@@ -75,20 +75,20 @@ def test_we_start_from_an_etcd_snapshot(tmp_path: Path, compact: bool) -> None: 
     with running(etcd(tmp_path / "etcd", extra=[FAST])) as server, Store(server) as store:
         fill(store, 2, compact=compact)
         etcdctl(server, "snapshot", "save", str(snapshot))
-        before = picture(store)
+        before = view(store)
     check_status(snapshot)
     target = ours(tmp_path / "restored", name="back", extra=[FAST])
     restore(snapshot, target)
     with running(target):
         with Store(target) as store:
-            assert picture(store) == before
+            assert view(store) == before
             assert member(store)[2:] == ("back", (target.peer_url,))
             assert store.put(b"more", b"1") == before.revision + 1
-            after = picture(store)
+            after = view(store)
         target.kill()
         target.start()
         with Store(target) as store:
-            assert picture(store) == after
+            assert view(store) == after
 
 
 def test_our_snapshot_comes_back_to_us_by_way_of_etcd(tmp_path: Path) -> None:
@@ -100,18 +100,18 @@ def test_our_snapshot_comes_back_to_us_by_way_of_etcd(tmp_path: Path) -> None:
     ]
     with running(servers[0]), Store(servers[0]) as store:
         fill(store, 3, rounds=40)
-        before = picture(store)
+        before = view(store)
         etcdctl(servers[0], "snapshot", "save", str(tmp_path / "a.db"))
     restore(tmp_path / "a.db", servers[1])
     with running(servers[1]), Store(servers[1]) as store:
-        assert picture(store) == before
+        assert view(store) == before
         for number in range(20):
             store.put(b"in etcd", b"%d" % number)
-        before = picture(store)
+        before = view(store)
         etcdctl(servers[1], "snapshot", "save", str(tmp_path / "b.db"))
     restore(tmp_path / "b.db", servers[2])
     with running(servers[2]), Store(servers[2]) as store:
-        assert picture(store) == before
+        assert view(store) == before
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_etcds_own_directory_is_taken_over(
             fill(store, 4)
             alarm = {"alarm": pb.NOSPACE, "memberID": member(store)[1]}
             store.call(rpc.ALARM, action=pb.AlarmRequest.ACTIVATE, **alarm)
-            before, identity = picture(store), member(store)
+            before, identity = view(store), member(store)
         if how == "killed":
             before_us.kill()
         else:
@@ -141,19 +141,19 @@ def test_an_etcds_own_directory_is_taken_over(
     server.log_path = tmp_path / "ours.log"
     with running(server):
         with Store(server) as store:
-            assert picture(store) == before
+            assert view(store) == before
             assert member(store) == identity
             with pytest.raises(grpc.RpcError, match="database space exceeded"):
                 store.put(b"full", b"1")
             store.call(rpc.ALARM, action=pb.AlarmRequest.DEACTIVATE, **alarm)
             assert store.put(b"more", b"1") == before.revision + 1
             fill_more(store)
-            after = picture(store)
+            after = view(store)
         for end in (server.stop, server.kill):
             end()
             server.start()
             with Store(server) as store:
-                assert picture(store) == after
+                assert view(store) == after
                 assert member(store) == identity
     took = [line for line in server.log_records() if "took over" in str(line["msg"])]
     assert len(took) == 1
@@ -185,9 +185,9 @@ def test_what_etcd_had_begun_is_finished_as_etcd_would(tmp_path: Path) -> None:
         for store in (theirs, own):
             wait_for_revision(store, revision + 1)
             assert store.call(rpc.RANGE, key=b"k/999").count == 0
-        seen = picture(own)
+        seen = view(own)
         assert seen.compacted == revision - 20
-        assert seen == picture(theirs)
+        assert seen == view(theirs)
 
 
 def wait_for_revision(store: Store, revision: int) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.store_view import FIRST_LEASE, Store, fill, member, view
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -17,7 +18,6 @@ from tests.support.servers import (
     ours,
     running,
 )
-from tests.support.store_picture import FIRST_LEASE, Store, fill, member, picture
 from tests.support.util_command import Tool
 
 pytestmark = pytest.mark.e2e
@@ -72,7 +72,7 @@ def test_snapshot_of_an_etcd_read_restored_and_served(tool: Tool, tmp_path: Path
         _add_users(source)
         etcdctl(source, "snapshot", "save", str(file))
         with Store(source) as store:
-            before = picture(store)
+            before = view(store)
     theirs = json.loads(etcdutl("snapshot", "status", str(file), "-w", "json").stdout)
     found = json.loads(tool.done("snapshot", "status", file, "-w", "json"))
     for name in ("hash", "revision", "totalSize"):
@@ -101,7 +101,7 @@ def test_snapshot_of_an_etcd_read_restored_and_served(tool: Tool, tmp_path: Path
     assert added[0] == added[1] == added[2]
     for server in (by_tool, by_us):
         with running(server), Store(server) as store:
-            assert picture(store) == before
+            assert view(store) == before
             server.stop()
         tool.done("verify", server.data_dir)
 
@@ -147,19 +147,19 @@ def test_a_member_moves_to_us_and_back_to_etcd(tool: Tool, tmp_path: Path) -> No
         _populate(first)
         _add_users(first)
         with Store(first) as store:
-            before, who = picture(store), member(store)
+            before, who = view(store), member(store)
         first.stop()
     at_ours = ours(tmp_path / "ours", extra=[FAST], ports=ports)
     migrate = ("migrate", "--data-dir")
     tool.done(*migrate, first.data_dir, "--to=kvstore", "--out", at_ours.data_dir)
     assert _rows(tool, at_ours.data_dir) == _rows(tool, first.data_dir)
     with running(at_ours), Store(at_ours) as store:
-        assert picture(store) == before
+        assert view(store) == before
         assert member(store) == who
         store.call(rpc.ALARM, action=pb.AlarmRequest.DEACTIVATE, memberID=7, alarm=pb.NOSPACE)
         store.put(b"written", b"by us", FIRST_LEASE + 1)
         store.call(rpc.ALARM, action=pb.AlarmRequest.ACTIVATE, memberID=8, alarm=pb.NOSPACE)
-        middle = picture(store)
+        middle = view(store)
         at_ours.stop()
     kept = _without_versions(_rows(tool, at_ours.data_dir))
     back = etcd(tmp_path / "back", extra=[FAST], ports=ports)
@@ -167,11 +167,11 @@ def test_a_member_moves_to_us_and_back_to_etcd(tool: Tool, tmp_path: Path) -> No
     tool.done(*migrate, at_ours.data_dir, *flags)
     assert _without_versions(_rows(tool, back.data_dir)) == kept
     with running(back), Store(back) as store:
-        assert picture(store) == middle
+        assert view(store) == middle
         assert member(store) == who
         assert "k/" in etcdctl(back, "user", "get", "ann", "--detail").stdout
         back.restart()
-        assert picture(store) == middle
+        assert view(store) == middle
     tool.done("verify", back.data_dir)
 
 

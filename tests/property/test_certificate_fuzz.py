@@ -27,12 +27,12 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {name: Path(path).read_bytes() for name, path in files.items()}
 
 
-def changed(content: bytes, dice: random.Random) -> bytes:
+def changed(content: bytes, rng: random.Random) -> bytes:
     """Return a file with a bit flipped, cut short, doubled, or with something else in it."""
-    at = dice.randrange(len(content))
-    match dice.randrange(5):
+    at = rng.randrange(len(content))
+    match rng.randrange(5):
         case 0:
-            return content[:at] + bytes([content[at] ^ 1 << dice.randrange(7)]) + content[at + 1 :]
+            return content[:at] + bytes([content[at] ^ 1 << rng.randrange(7)]) + content[at + 1 :]
         case 1:
             return content[:at]
         case 2:
@@ -40,7 +40,7 @@ def changed(content: bytes, dice: random.Random) -> bytes:
         case 3:
             return content.replace(b"-----BEGIN", b"-----BEGIN X509", 1)
         case _:
-            return content[:at] + dice.randbytes(dice.randrange(40)) + content[at:]
+            return content[:at] + rng.randbytes(rng.randrange(40)) + content[at:]
 
 
 def native_accepts(paths: dict[str, str]) -> None:

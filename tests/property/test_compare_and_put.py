@@ -58,7 +58,7 @@ def test_both_ways_end_the_same(requests: list[pb.TxnRequest], quota_bytes: int)
         assert answers[0] == answers[1]
         if isinstance(answers[0], bytes):
             pb.TxnResponse.FromString(answers[0])
-    assert planned_rooms.picture() == general_rooms.picture()
+    assert planned_rooms.view() == general_rooms.view()
 
 
 def test_the_shapes_that_are_planned() -> None:

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvstore.server.pages.routes import ROUTES
+from kvstore.server.gateway.routes import ROUTES
 from kvstore.wire.rpc import Kind
 from tests.support.http_harness import Pages
 

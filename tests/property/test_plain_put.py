@@ -68,7 +68,7 @@ def test_a_run_and_one_by_one(
     responses = together.applier.put_responses(first, len(run))
     assert responses == [apart.applier.put(pb.PutRequest(key=k, value=v)) for k, v in run]
     assert together.store.revision == apart.store.revision
-    assert together.picture() == apart.picture()
+    assert together.view() == apart.view()
 
 
 @pytest.mark.parametrize("alarm", [pb.AlarmType.NOSPACE, pb.AlarmType.CORRUPT])
@@ -76,9 +76,9 @@ def test_a_run_into_an_alarm_is_not_one(alarm: pb.AlarmType) -> None:
     rooms = Rooms(ROOM_BYTES)
     raised = pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, memberID=1, alarm=alarm)
     rooms.applier.apply(10, raised.SerializeToString(), 0)
-    before = rooms.picture()
+    before = rooms.view()
     assert rooms.applier.put_run([PlainPut(b"k", b"v")]) is None
-    assert rooms.picture() == before
+    assert rooms.view() == before
 
 
 def test_a_run_over_the_quota_is_not_one() -> None:

@@ -113,9 +113,9 @@ def test_every_history_comes_back(history: list[Save], segment_bytes: int) -> No
 @given(saves, st.lists(st.booleans(), max_size=4), saves, st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
 def test_any_sectors_since_the_last_sync_may_be_lost(
-    history: list[Save], states: list[bool], torn: list[Save], dice: object
+    history: list[Save], states: list[bool], torn: list[Save], rng: object
 ) -> None:
-    assert hasattr(dice, "random")
+    assert hasattr(rng, "random")
     with scratch() as directory:
         writer = Writer(directory, 1 << 18)
         for save in history:
@@ -130,7 +130,7 @@ def test_any_sectors_since_the_last_sync_may_be_lost(
         image = bytearray(before)
         for start in range(0, len(after), SECTOR_BYTES):
             sector = slice(start, start + SECTOR_BYTES)
-            if before[sector] != after[sector] and dice.random() < 0.5:
+            if before[sector] != after[sector] and rng.random() < 0.5:
                 image[sector] = after[sector]
         path.write_bytes(image)
         replay = open_log(directory)

@@ -3,7 +3,7 @@
     start ─► boot, build, turns ─► turn … ─► stop | kill | cut the power
                  └──────────── the disk: files, and the database's last commit ◄──┘
 
-Only the ports are replaced: the disk, the clock, the links, the shell that runs errands, and the
+Only the ports are replaced: the disk, the clock, the links, the shell that runs tasks, and the
 log, which is told to the checkers as it is written. A machine has a clock of its own: its monotonic
 time begins anywhere at each start, its wall clock may be set at will.
 """
@@ -137,7 +137,7 @@ class _SnapshotTap:
         self._keeper.purge()
 
 
-class _Voice(Log):
+class _Logger(Log):
     """A log whose lines go into the trace, if anybody keeps it."""
 
     def __init__(self, member: "Member", trace: Trace) -> None:
@@ -232,18 +232,18 @@ class Member:
         """Start from what is on disk; the first turn is the caller's."""
         config = configure(read_command_line([*self._options.flags, f"--name={self.name}"]), {})
         self.clock.offset_ns = self.rng.randrange(1 << 50)
-        voice = _Voice(self, self._trace)
+        logger = _Logger(self, self._trace)
         self._booted = booted = boot(
             self.places,
             founding,
-            voice,
+            logger,
             files=self.files,
             open_backend=self.open_backend,
             segment_bytes=self._options.segment_bytes,
         )
         self.id = booted.member_id
         self._tell_found(booted)
-        self._parts = parts = build(config, booted, self.places, self.clock, voice, self.files)
+        self._parts = parts = build(config, booted, self.places, self.clock, logger, self.files)
         for name, value in self._options.limits.items():
             setattr(parts.limits, name, value)
         for name, value in self._options.raft_limits.items():

@@ -1,7 +1,7 @@
 """What members ask each other over HTTP, and the links of one member, in a world without sockets.
 
-    errand ─► a way through the network ─► the asked member's real PeerQuestions ─► its node, asked
-    as by its local client (ids below 0) ─► the answer's way back ─► inbox.errands
+    task ─► a way through the network ─► the asked member's real PeerQuestions ─► its node, asked
+    as by its local client (ids below 0) ─► the answer's way back ─► inbox.task_results
 
 PeerQuestions is made of coroutines. Here no loop runs them: each rests at an `_Answer` until the
 node says something to its id, and is then taken one step further, in that very turn. A process that
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from typing_extensions import override
 
-from kvstore.batch import Errand, ErrandResult, Inbox, Metadata, Outbox
+from kvstore.batch import Inbox, Metadata, OffloadedTask, Outbox, TaskResult
 from kvstore.node.parts import Parts
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.listener import Reply, Request
@@ -189,7 +189,7 @@ def _not_used(_work: Coroutine[Any, Any, Reply]) -> Any:
     raise AssertionError("questions are asked with ask")
 
 
-class Errands:
+class OffloadedTasks:
     """Carries questions and answers between members."""
 
     def __init__(self, network: Network, timeout_ns: int) -> None:
@@ -213,10 +213,10 @@ class Errands:
         self._count += 1
         heapq.heappush(self._due, (self._network.now_ns + by_ns, self._count, act))
 
-    def run(self, member: "Member", errand: Errand) -> None:
-        """Run an errand of a member; it always ends, if by a timeout, while the member lives."""
+    def run(self, member: "Member", task: OffloadedTask) -> None:
+        """Run an task of a member; it always ends, if by a timeout, while the member lives."""
         network, life = self._network, member.life
-        target_id, path = int(errand.args[0], 16), errand.args[1].decode()
+        target_id, path = int(task.args[0], 16), task.args[1].decode()
         is_over = False
 
         def end(error: str, body: bytes = b"") -> None:
@@ -225,8 +225,8 @@ class Errands:
                 return
             is_over = True
             self.done += 1
-            result = ErrandResult(errand.id, error, body)
-            member.give(lambda inbox: inbox.errands.append(result))
+            result = TaskResult(task.id, error, body)
+            member.give(lambda inbox: inbox.task_results.append(result))
 
         def lose(what: str) -> None:
             self._later(network.rng.randrange(1, self._timeout_ns), lambda: end(what))
@@ -244,7 +244,7 @@ class Errands:
             if port is None or not self._gets_through(member.id, target_id):
                 lose("the connection was refused")
             else:
-                port.ask(path, errand.args[2], answered)
+                port.ask(path, task.args[2], answered)
 
         self._later(self._timeout_ns, lambda: end("timed out"))
         self._later(self._delay_ns(member.id, target_id), arrive)

@@ -44,13 +44,13 @@ class Trace:
             inbox.messages,
             inbox.unreachable,
             inbox.snapshots_sent,
-            inbox.errands,
+            inbox.task_results,
             inbox.metadata,
         )
 
     def outbox(self, member: int, out: Outbox) -> None:
         """Add what a member said."""
-        self.note(member, out.replies, out.deliveries, out.ends, out.snapshots, out.errands)
+        self.note(member, out.replies, out.deliveries, out.ends, out.snapshots, out.tasks)
 
     def hexdigest(self) -> str:
         """Return the hash so far."""

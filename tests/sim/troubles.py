@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Troubles:
-    """Strikes where the dice say."""
+    """Strikes where the rng say."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

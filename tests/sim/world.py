@@ -25,7 +25,7 @@ from tests.sim.faults import PowerCut
 from tests.sim.member import Checkers, Clock, Member
 from tests.sim.model import StoreModel
 from tests.sim.options import MS_NS
-from tests.sim.peers import Errands, JoinQuestions
+from tests.sim.peers import JoinQuestions, OffloadedTasks
 from tests.sim.raft_checks import RaftChecker
 from tests.sim.roster import Roster
 from tests.sim.trace import Trace
@@ -82,7 +82,7 @@ class World:
         self.network.now_ns = self.clock.now_ns
         self.network.delay_ns = options.delay_ns
         self.network.is_ordered = options.is_ordered
-        self.errands = Errands(self.network, timeout_ns)
+        self.tasks = OffloadedTasks(self.network, timeout_ns)
         self.happened: Counter[str] = Counter()  # what ended members, and what else came about
         self.members: list[Member] = []
         self.due_starts: dict[int, int] = {}  # machine → when it starts again
@@ -168,7 +168,7 @@ class World:
         self._events += 1
         demand(self._events < _EVENTS_MAX, "more than", _EVENTS_MAX, "events")
         due = [(member.due_ns, member) for member in self.members if member.node is not None]
-        times = [self.network.next_ns(), self.errands.next_ns(), *self.due_starts.values()]
+        times = [self.network.next_ns(), self.tasks.next_ns(), *self.due_starts.values()]
         times += [due_ns for due_ns, _ in due]
         at_ns = min((each for each in times if each is not None), default=until_ns)
         self.clock.now_ns = max(self.clock.now_ns, min(at_ns, until_ns))
@@ -176,7 +176,7 @@ class World:
         if at_ns >= until_ns:
             return False
         self._deliver()
-        self.errands.step()
+        self.tasks.step()
         now_ns = self.clock.now_ns
         for member in list(self.members):
             if self.due_starts.get(member.number, now_ns + 1) <= now_ns:
@@ -188,7 +188,7 @@ class World:
         return True
 
     def _deliver(self) -> None:
-        by_id = self.errands.members
+        by_id = self.tasks.members
         for _, to, message, rows in self.network.arrived():
             target = by_id.get(to)
             if target is None or target.node is None:
@@ -203,8 +203,8 @@ class World:
         try:
             for out in member.turn(self.clients.backlog(member.number)):
                 self.clients.take(member.number, self.clock.now_ns, out)
-                for errand in out.errands:
-                    self.errands.run(member, errand)
+                for task in out.tasks:
+                    self.tasks.run(member, task)
             assert member.node is not None
             if member.node.is_removed or member.is_expelled:
                 self.happened["removed"] += 1
@@ -293,7 +293,7 @@ class World:
         if not member.faults.cut_in:
             member.faults.struck = False
         self._tries[member.number] = 0
-        self.errands.members = {each.id: each for each in self.members if each.id}
+        self.tasks.members = {each.id: each for each in self.members if each.id}
         names = member.files.names(member.places.wal)
         self.happened["torn"] += sum(name.endswith(".broken") for name in names)
 

@@ -1,4 +1,4 @@
-"""An applier on a store of its own, and a picture of all it did."""
+"""An applier on a store of its own, and a view of all it did."""
 
 from kvstore.apply.alarms import Alarms
 from kvstore.apply.applier import Applier
@@ -41,7 +41,7 @@ class Rooms:
         self.applier.begin_batch(3)
         assert isinstance(self.lessor.grant(LEASE, 100, 0), int)
 
-    def picture(self) -> object:
+    def view(self) -> object:
         self.store.flush()
         rows = [self.backend.scan(table, b"", None, 1000) for table in Table]
         applier = self.applier

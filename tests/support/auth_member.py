@@ -19,7 +19,7 @@ from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Refusal
 from kvstore.node.ports import LogFile
 from kvstore.raft.model import Entry, HardState
-from kvstore.server.auth.password_tasks import PasswordErrands
+from kvstore.server.auth.password_tasks import PasswordTasks
 from kvstore.server.auth.tokens import keys_of
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
@@ -59,12 +59,12 @@ class AuthMember(Harness):
     """A member with `--bcrypt-cost=4`."""
 
     def __init__(self, tmp_path: Path, *flags: str, disk: Disk | None = None) -> None:
-        self._errands: PasswordErrands | None = None
+        self._tasks: PasswordTasks | None = None
         self.is_slow = False  # what is done off the turn is not handed over
         super().__init__(
             tmp_path / "data", disk or Disk(in_memory=True), ["--bcrypt-cost=4", *flags]
         )
-        self._errands = PasswordErrands(lambda: None, self.keys)
+        self._tasks = PasswordTasks(lambda: None, self.keys)
         self.parts.log = self.log = LogCopy(self.parts.log)
 
     @property
@@ -74,12 +74,12 @@ class AuthMember(Harness):
     @override
     def turn(self, inbox: Inbox | None = None) -> Outbox:
         inbox = inbox or Inbox()
-        if self._errands is not None and not self.is_slow:
-            self._errands.fill(inbox)
+        if self._tasks is not None and not self.is_slow:
+            self._tasks.fill(inbox)
         out = super().turn(inbox)
-        if self._errands is not None:
-            for errand in out.errands:
-                self._errands._run(errand)
+        if self._tasks is not None:
+            for task in out.tasks:
+                self._tasks._run(task)
         return out
 
     def pass_time(self, seconds: float) -> None:

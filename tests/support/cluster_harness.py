@@ -9,7 +9,7 @@ seed's.
     a step   the clock jumps to the next message or the next turn somebody asked for; every member
              with something to do takes a turn
 
-Only the ports are replaced: disk, clock, links, and the shell that runs errands, which here are
+Only the ports are replaced: disk, clock, links, and the shell that runs tasks, which here are
 answered by the other members' nodes as their peer ports would.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from typing_extensions import override
 
-from kvstore.batch import AS_PEER, Errand, ErrandResult, Inbox, Metadata, Outbox
+from kvstore.batch import AS_PEER, Inbox, Metadata, OffloadedTask, Outbox, TaskResult
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.mvcc.backend import Backend
@@ -106,18 +106,18 @@ class ClusterMember:
             questions=_Questions(cluster) if self.joins else None,
             resolve=lambda url: url,
         )
-        voice = _Voice(self.log)
+        logger = _Logger(self.log)
         self._inbox = Inbox()
         self._booted = booted = boot(
             self.places,
             founding,
-            voice,
+            logger,
             files=self.files,
             open_backend=self._open_backend,
             segment_bytes=_SEGMENT_BYTES,
         )
         self.id = booted.member_id
-        self._parts = parts = build(config, booted, self.places, cluster.clock, voice, self.files)
+        self._parts = parts = build(config, booted, self.places, cluster.clock, logger, self.files)
         for name, value in {**cluster.limits, **self.limits}.items():
             setattr(parts.limits, name, value)
         self._links = Links(cluster.network, self.id)
@@ -191,7 +191,7 @@ class ClusterMember:
 
     # Looking inside.
 
-    def picture(self) -> tuple[object, ...]:
+    def view(self) -> tuple[object, ...]:
         """Return everything applied entries have made of the state."""
         parts = self.parts
         store, lessor = parts.store, parts.lessor
@@ -229,7 +229,7 @@ class Cluster:
         self.answers: dict[int, tuple[int, bytes]] = {}  # call id → (code, body)
         self.delivered: dict[int, list[bytes]] = {}
         self.ended: dict[int, tuple[int, str]] = {}
-        self._errands: dict[int, Callable[[int, bytes], None]] = {}  # own call id → what to do
+        self._tasks: dict[int, Callable[[int, bytes], None]] = {}  # own call id → what to do
 
     # Members.
 
@@ -297,7 +297,7 @@ class Cluster:
         self.run_until(self.is_calm)
         first, *others = self.running
         for other in others:
-            assert other.picture() == first.picture(), f"{other.name} differs from {first.name}"
+            assert other.view() == first.view(), f"{other.name} differs from {first.name}"
 
     # Time.
 
@@ -425,33 +425,33 @@ class Cluster:
         """Take what a node said."""
         for call_id, code, body in out.replies:
             if call_id < 0:
-                self._errands.pop(call_id)(code, body)
+                self._tasks.pop(call_id)(code, body)
             else:
                 assert call_id not in self.answers, f"call {call_id} is answered twice"
                 self.answers[call_id] = (code, body)
         for stream_id, head, tail in out.deliveries:
             if stream_id < 0:
-                self._errands.pop(stream_id)(0, head + tail)
+                self._tasks.pop(stream_id)(0, head + tail)
             else:
                 self.delivered.setdefault(stream_id, []).append(head + tail)
         for stream_id, code, text in out.ends:
             if stream_id < 0:
-                then = self._errands.pop(stream_id, None)
+                then = self._tasks.pop(stream_id, None)
                 if then is not None:
                     then(code, text)
             else:
                 self.ended[stream_id] = (code, text.decode())
-        for errand in out.errands:
-            self._run_errand(member, errand)
+        for task in out.tasks:
+            self._run_task(member, task)
 
-    def _run_errand(self, member: ClusterMember, errand: Errand) -> None:
+    def _run_task(self, member: ClusterMember, task: OffloadedTask) -> None:
         """Do what the peer port of the asked member would do."""
-        target_id, path = int(errand.args[0], 16), errand.args[1].decode()
+        target_id, path = int(task.args[0], 16), task.args[1].decode()
 
         def end(error: str, body: bytes = b"") -> None:
-            result = ErrandResult(errand.id, error, body)
+            result = TaskResult(task.id, error, body)
             if member.node is not None:
-                member.give(lambda inbox: inbox.errands.append(result))
+                member.give(lambda inbox: inbox.task_results.append(result))
 
         if not self.network.is_up(member.id, target_id):
             end("connection refused")
@@ -473,12 +473,12 @@ class Cluster:
             versions = {"etcdserver": "3.7.1", "etcdcluster": version, "storage": "3.7.0"}
             end("", json.dumps(versions).encode())
         elif path == "/leases":
-            self._errands[own_id] = lambda code, body: answered(code, _without_header(body, code))
+            self._tasks[own_id] = lambda code, body: answered(code, _without_header(body, code))
             self._open(target, own_id, rpc.LEASE_KEEP_ALIVE, AS_PEER)
-            target.give(lambda inbox: inbox.frames.append((own_id, errand.args[2])))
+            target.give(lambda inbox: inbox.frames.append((own_id, task.args[2])))
         elif path == "/leases/internal":
-            self._errands[own_id] = lambda code, body: answered(code, _wrapped(body, code))
-            request = errand.args[2][2:]
+            self._tasks[own_id] = lambda code, body: answered(code, _wrapped(body, code))
+            request = task.args[2][2:]
 
             def add(inbox: Inbox) -> None:
                 inbox.calls.append((own_id, rpc.LEASE_TIME_TO_LIVE, request))
@@ -501,7 +501,7 @@ def _wrapped(body: bytes, code: int) -> bytes:
     return body if code else b"\x0a" + len(body).to_bytes(1, "big") + body
 
 
-class _Voice(Log):
+class _Logger(Log):
     """A log that keeps its lines for the test to look at."""
 
     def __init__(self, lines: list[tuple[str, dict[str, object]]]) -> None:

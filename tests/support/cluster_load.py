@@ -205,11 +205,11 @@ class Load:
         return call, False
 
     def _run(self, job: Callable[[Connections, random.Random], None], number: int) -> None:
-        dice = random.Random(self._seed * 100 + number)
+        rng = random.Random(self._seed * 100 + number)
         connections = Connections(self, number)
         try:
             while not self._stopping.is_set():
-                job(connections, dice)
+                job(connections, rng)
                 time.sleep(PACE_S)
         except Gone:
             pass
@@ -220,56 +220,56 @@ class Load:
 
     # Jobs.
 
-    def _write(self, connections: Connections, dice: random.Random) -> None:
-        kind = dice.randrange(10)
+    def _write(self, connections: Connections, rng: random.Random) -> None:
+        kind = rng.randrange(10)
         request: Message
         if kind < 4:
-            request = pb.PutRequest(key=_key(dice), value=_value(dice), prev_kv=dice.random() < 0.5)
+            request = pb.PutRequest(key=_key(rng), value=_value(rng), prev_kv=rng.random() < 0.5)
         elif kind < 5:
             request = pb.DeleteRangeRequest(
-                key=_key(dice), range_end=dice.choice([b"", b"k4"]), prev_kv=True
+                key=_key(rng), range_end=rng.choice([b"", b"k4"]), prev_kv=True
             )
         else:
-            request = _txn(dice, 2)
+            request = _txn(rng, 2)
         self.call(connections, request)
 
-    def _read(self, connections: Connections, dice: random.Random) -> None:
+    def _read(self, connections: Connections, rng: random.Random) -> None:
         request: Message = pb.RangeRequest(
-            key=dice.choice([b"k", _key(dice)]),
-            range_end=dice.choice([b"", b"l", b"\0"]),
-            serializable=dice.random() < 0.3,
-            limit=dice.choice([0, 0, 3]),
+            key=rng.choice([b"k", _key(rng)]),
+            range_end=rng.choice([b"", b"l", b"\0"]),
+            serializable=rng.random() < 0.3,
+            limit=rng.choice([0, 0, 3]),
         )
-        if dice.random() < 0.2:
+        if rng.random() < 0.2:
             request = pb.TxnRequest(
-                compare=[_compare(dice)],
-                success=[pb.RequestOp(request_range=pb.RangeRequest(key=_key(dice)))],
+                compare=[_compare(rng)],
+                success=[pb.RequestOp(request_range=pb.RangeRequest(key=_key(rng)))],
                 failure=[pb.RequestOp(request_range=pb.RangeRequest(key=b"k", range_end=b"l"))],
             )
         self.call(connections, request)
 
-    def _lease(self, connections: Connections, dice: random.Random) -> None:
+    def _lease(self, connections: Connections, rng: random.Random) -> None:
         """Grant, hang keys on it, keep it alive for a while; then revoke it or let it end."""
         begin_s = time.monotonic()
-        lease = dice.randrange(1, 1 << 62)
+        lease = rng.randrange(1, 1 << 62)
         granted = self.call(connections, pb.LeaseGrantRequest(ID=lease, TTL=LEASE_TTL_S))
         if granted is None:
             return
         self.history.promise(lease, begin_s, granted.TTL)
-        for number in range(dice.choice([1, 3])):
+        for number in range(rng.choice([1, 3])):
             key = b"lease/%d/%d" % (lease, number)
-            self._put_leased(connections, key, lease, dice)
-        for _ in range(dice.choice([0, 1, 3])):
+            self._put_leased(connections, key, lease, rng)
+        for _ in range(rng.choice([0, 1, 3])):
             self._keep_alive(connections, lease)
             self._stopping.wait(LEASE_TTL_S / 10)
-        if dice.random() < 0.5:
+        if rng.random() < 0.5:
             self.call(connections, pb.LeaseRevokeRequest(ID=lease))
 
     def _put_leased(
-        self, connections: Connections, key: bytes, lease: int, dice: random.Random
+        self, connections: Connections, key: bytes, lease: int, rng: random.Random
     ) -> None:
         # A lease may have ended by now: that refusal is an answer, and nothing was done.
-        request = pb.PutRequest(key=key, value=_value(dice), lease=lease)
+        request = pb.PutRequest(key=key, value=_value(rng), lease=lease)
         self.call(connections, request)
 
     def _keep_alive(self, connections: Connections, lease: int) -> None:
@@ -288,13 +288,13 @@ class Load:
             timer.cancel()
             stream.cancel()
 
-    def _compact(self, connections: Connections, dice: random.Random) -> None:
+    def _compact(self, connections: Connections, rng: random.Random) -> None:
         """Compact up to what the watchers have got: the history stays known."""
         known = min(seen.next_revision for seen in self.history.watchers)
-        revision = known - dice.randrange(20, 60)
+        revision = known - rng.randrange(20, 60)
         _, client = connections.current()
         if revision > 1:
-            request = pb.CompactionRequest(revision=revision, physical=dice.random() < 0.5)
+            request = pb.CompactionRequest(revision=revision, physical=rng.random() < 0.5)
             try:
                 client.call(rpc.COMPACT, request, self.call_s)
             except grpc.RpcError as error:
@@ -464,54 +464,54 @@ class _Silence:
             self._timer.cancel()
 
 
-def _key(dice: random.Random) -> bytes:
-    return b"k%d" % dice.randrange(KEYS)
+def _key(rng: random.Random) -> bytes:
+    return b"k%d" % rng.randrange(KEYS)
 
 
-def _value(dice: random.Random) -> bytes:
+def _value(rng: random.Random) -> bytes:
     """Return a value nobody else writes."""
-    return b"%d" % dice.getrandbits(64) + b"." * dice.choice([0, 0, 300])
+    return b"%d" % rng.getrandbits(64) + b"." * rng.choice([0, 0, 300])
 
 
-def _compare(dice: random.Random) -> pb.Compare:
-    target = dice.choice(["version", "create_revision", "mod_revision"])
+def _compare(rng: random.Random) -> pb.Compare:
+    target = rng.choice(["version", "create_revision", "mod_revision"])
     number = {"version": pb.Compare.VERSION, "create_revision": pb.Compare.CREATE}
     compare = pb.Compare(
-        key=_key(dice),
+        key=_key(rng),
         target=number.get(target, pb.Compare.MOD),
-        result=dice.choice([pb.Compare.EQUAL, pb.Compare.GREATER, pb.Compare.LESS]),
+        result=rng.choice([pb.Compare.EQUAL, pb.Compare.GREATER, pb.Compare.LESS]),
     )
-    setattr(compare, target, dice.choice([0, 1, 5, 100]))
-    if dice.random() < 0.2:
+    setattr(compare, target, rng.choice([0, 1, 5, 100]))
+    if rng.random() < 0.2:
         compare.range_end = b"l"
     return compare
 
 
-def _txn(dice: random.Random, depth: int) -> pb.TxnRequest:
+def _txn(rng: random.Random, depth: int) -> pb.TxnRequest:
     """Return a transaction that puts once at least whichever way it goes, keys all different."""
     keys = [b"k%d" % number for number in range(KEYS)]
-    dice.shuffle(keys)
-    return _branches(dice, depth, keys)
+    rng.shuffle(keys)
+    return _branches(rng, depth, keys)
 
 
-def _branches(dice: random.Random, depth: int, keys: list[bytes]) -> pb.TxnRequest:
+def _branches(rng: random.Random, depth: int, keys: list[bytes]) -> pb.TxnRequest:
     mine, rest = keys[:2], keys[2:]
     return pb.TxnRequest(
-        compare=[_compare(dice) for _ in range(dice.randrange(3))],
-        success=_ops(dice, depth, mine, rest),
-        failure=_ops(dice, depth, mine, rest),
+        compare=[_compare(rng) for _ in range(rng.randrange(3))],
+        success=_ops(rng, depth, mine, rest),
+        failure=_ops(rng, depth, mine, rest),
     )
 
 
-def _ops(dice: random.Random, depth: int, mine: list[bytes], rest: list[bytes]) -> list[Any]:
-    prev_kv = dice.random() < 0.5
-    put = pb.PutRequest(key=mine[0], value=_value(dice), prev_kv=prev_kv)
+def _ops(rng: random.Random, depth: int, mine: list[bytes], rest: list[bytes]) -> list[Any]:
+    prev_kv = rng.random() < 0.5
+    put = pb.PutRequest(key=mine[0], value=_value(rng), prev_kv=prev_kv)
     ops = [pb.RequestOp(request_put=put)]
-    if dice.random() < 0.4:
+    if rng.random() < 0.4:
         delete = pb.DeleteRangeRequest(key=mine[1], prev_kv=prev_kv)
         ops.append(pb.RequestOp(request_delete_range=delete))
-    if dice.random() < 0.4:
+    if rng.random() < 0.4:
         ops.append(pb.RequestOp(request_range=pb.RangeRequest(key=b"k", range_end=b"l")))
-    if depth and len(rest) >= 2 and dice.random() < 0.4:
-        ops.append(pb.RequestOp(request_txn=_branches(dice, depth - 1, rest)))
+    if depth and len(rest) >= 2 and rng.random() < 0.4:
+        ops.append(pb.RequestOp(request_txn=_branches(rng, depth - 1, rest)))
     return ops

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message as Proto
 
-from kvstore.batch import Errand, ErrandKind, ErrandResult, Inbox, Outbox
+from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind, TaskResult
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.mvcc.backend import Backend
@@ -118,15 +118,15 @@ class GroupMember:
         self.inbox = Inbox()
         self.clock = group.clock
         self.answers: dict[int, tuple[int, bytes]] = {}
-        self.errands: list[Errand] = []
+        self.tasks: list[OffloadedTask] = []
         self.log = ListLog()
         self.version = SERVER_VERSION
         config = configure(
             read_command_line([f"--data-dir={data_dir}", f"--name={name}", *flags]),
             {},
         )
-        voice = self.log
-        places = prepare(data_dir, None, voice)
+        logger = self.log
+        places = prepare(data_dir, None, logger)
         self.booted = boot(
             places,
             Founding(
@@ -139,12 +139,12 @@ class GroupMember:
                 learners_max=group.learners_max,
                 force_new_cluster=bool(config.values["force-new-cluster"]),
             ),
-            voice,
+            logger,
             files=UnsyncedFiles(),
             open_backend=lambda place: group.open_backend(name, place),
             segment_bytes=1 << 20,
         )
-        self.parts = build(config, self.booted, places, self.clock, voice, UnsyncedFiles())
+        self.parts = build(config, self.booted, places, self.clock, logger, UnsyncedFiles())
         self.links = self.parts.peers = Links(group, name)
         self.node = Node(self.parts)
 
@@ -163,11 +163,11 @@ class GroupMember:
         for call_id, code, body in out.replies:
             assert call_id not in self.answers, f"call {call_id} was answered twice"
             self.answers[call_id] = (code, body)
-        self.errands += out.errands
+        self.tasks += out.tasks
         return out
 
 
-Question = tuple[GroupMember, Errand, GroupMember, int]
+Question = tuple[GroupMember, OffloadedTask, GroupMember, int]
 
 
 class Group:
@@ -255,7 +255,7 @@ class Group:
         """Let a turn's time pass and every member take one."""
         self.clock.now_ns += turn_ns
         for member in list(self.members.values()):
-            self._answer_errands(member)
+            self._answer_tasks(member)
             member.turn()
 
     def run_until(self, done: Callable[[], bool], what: str = "it") -> None:
@@ -318,47 +318,47 @@ class Group:
 
     # What the peer ports answer.
 
-    def _answer_errands(self, member: GroupMember) -> None:
-        errands, member.errands = member.errands, []
-        for errand in errands:
-            other = self.by_id(int(errand.args[0], 16))
+    def _answer_tasks(self, member: GroupMember) -> None:
+        tasks, member.tasks = member.tasks, []
+        for task in tasks:
+            other = self.by_id(int(task.args[0], 16))
             if other is None or other.name in self.refusing | self.cuts or member.name in self.cuts:
-                self._tell(member, ErrandResult(errand.id, "connection refused", b""))
-            elif errand.args[1] == b"/version":
+                self._tell(member, TaskResult(task.id, "connection refused", b""))
+            elif task.args[1] == b"/version":
                 row = {"etcdserver": other.version}
-                self._tell(member, ErrandResult(errand.id, "", json.dumps(row).encode()))
+                self._tell(member, TaskResult(task.id, "", json.dumps(row).encode()))
             else:
-                self._questions.append(self._pass_on(member, errand, other))
+                self._questions.append(self._pass_on(member, task, other))
         for question in list(self._questions):
-            asker, errand, other, call_id = question
+            asker, task, other, call_id = question
             if call_id in other.answers:
                 self._questions.remove(question)
-                self._tell(asker, _answer_of(errand, *other.answers.pop(call_id)))
+                self._tell(asker, _answer_of(task, *other.answers.pop(call_id)))
 
-    def _pass_on(self, member: GroupMember, errand: Errand, other: GroupMember) -> Question:
-        path = errand.args[1].decode()
+    def _pass_on(self, member: GroupMember, task: OffloadedTask, other: GroupMember) -> Question:
+        path = task.args[1].decode()
         if path == "/members/hashkv":
-            revision = json.loads(errand.args[2]).get("revision", 0)
+            revision = json.loads(task.args[2]).get("revision", 0)
             call_id = self.begin(other.name, rpc.HASH_KV, pb.HashKVRequest(revision=revision))
         else:
-            assert errand.kind is ErrandKind.POST_PEER, errand
-            assert path.startswith("/members/promote/"), errand
+            assert task.kind is TaskKind.POST_PEER, task
+            assert path.startswith("/members/promote/"), task
             request = pb.MemberPromoteRequest(ID=int(path.rpartition("/")[2]))
             call_id = self.begin(other.name, rpc.MEMBER_PROMOTE, request)
-        return member, errand, other, call_id
+        return member, task, other, call_id
 
-    def _tell(self, member: GroupMember, result: ErrandResult) -> None:
-        member.inbox.errands.append(result)
+    def _tell(self, member: GroupMember, result: TaskResult) -> None:
+        member.inbox.task_results.append(result)
 
 
-def _answer_of(errand: Errand, code: int, body: bytes) -> ErrandResult:
+def _answer_of(task: OffloadedTask, code: int, body: bytes) -> TaskResult:
     """Return what the peer port makes of a call's answer."""
     if code:
         text = body.decode("utf-8", "replace")
         if "member not found" in text:
             text = "membership: ID not found"
-        return ErrandResult(errand.id, "HTTP 400", text.encode())
-    if errand.kind is ErrandKind.GET_PEER:
+        return TaskResult(task.id, "HTTP 400", text.encode())
+    if task.kind is TaskKind.GET_PEER:
         answer = pb.HashKVResponse.FromString(body)
         row = {
             "header": {"revision": answer.header.revision},
@@ -366,7 +366,7 @@ def _answer_of(errand: Errand, code: int, body: bytes) -> ErrandResult:
             "compact_revision": answer.compact_revision,
             "hash_revision": answer.hash_revision,
         }
-        return ErrandResult(errand.id, "", json.dumps(row).encode())
+        return TaskResult(task.id, "", json.dumps(row).encode())
     members = pb.MemberPromoteResponse.FromString(body).members
     rows = [
         encode_member(
@@ -374,4 +374,4 @@ def _answer_of(errand: Errand, code: int, body: bytes) -> ErrandResult:
         )
         for m in members
     ]
-    return ErrandResult(errand.id, "", b"[%b]\n" % b",".join(rows))
+    return TaskResult(task.id, "", b"[%b]\n" % b",".join(rows))

@@ -178,8 +178,8 @@ class Harness:
         self.disk = disk
         self.clock = FakeClock()
         config = configure(read_command_line([f"--data-dir={data_dir}", *(flags or [])]), {})
-        voice = Log([], "info")
-        places = prepare(data_dir, None, voice)
+        logger = Log([], "info")
+        places = prepare(data_dir, None, logger)
         founding = Founding(
             config.name,
             lambda: initial_members(config, socket.gethostbyname),
@@ -189,7 +189,7 @@ class Harness:
         self._booted = boot(
             places,
             founding,
-            voice,
+            logger,
             files=disk,
             open_backend=disk.open_backend,
             segment_bytes=segment_bytes,
@@ -199,7 +199,7 @@ class Harness:
         self.delivered: dict[int, list[bytes]] = {}
         self.ended: dict[int, tuple[int, str]] = {}
         try:
-            self.parts = build(config, self._booted, places, self.clock, voice, disk)
+            self.parts = build(config, self._booted, places, self.clock, logger, disk)
             self.node = Node(self.parts)
             turns = 0
             self.slept_ns = 0  # what a driver would have waited between these turns

@@ -130,7 +130,7 @@ class LinkEnd:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.id = member_id
-        self.voice = Lines()
+        self.logger = Lines()
         self.removed = removed or set()
         self.told_removed: list[str] = []
         self.received: list[tuple[int, bytes]] = []
@@ -148,11 +148,11 @@ class LinkEnd:
                 probe_interval_s=0.5,
             ),
             source=self.source,
-            receiver=SnapshotReceiver(directory, self._take, self.voice),
+            receiver=SnapshotReceiver(directory, self._take, self.logger),
             questions=questions or Echo(),
             is_removed=lambda each: each in self.removed,
             on_removed=self.told_removed.append,
-            voice=self.voice,
+            logger=self.logger,
         )
         self.urls = self.network.bind(urls)
         self.inbox = Inbox()
@@ -177,7 +177,7 @@ class LinkEnd:
         return self.inbox
 
     def await_inbox(self, condition: Callable[[Inbox], object], what: str) -> Inbox:
-        wait_for(lambda: condition(self.turn()), f"{what}\n{self.voice.text()}")
+        wait_for(lambda: condition(self.turn()), f"{what}\n{self.logger.text()}")
         return self.inbox
 
     def await_messages(self, count: int) -> list[Message]:
@@ -205,7 +205,7 @@ def await_streams(end: LinkEnd, member_id: int, *turning: LinkEnd) -> None:
                 and (stream := end.network.stream_to(member_id, kind))
                 and stream.is_attached
             ),
-            f"stream {kind} to {member_id:x}\n{end.voice.text()}",
+            f"stream {kind} to {member_id:x}\n{end.logger.text()}",
         )
 
 

@@ -1,6 +1,6 @@
 """Everything clients can see of a store, taken over the wire, to be compared as one value.
 
-    fill(store, seed)  ─►  picture(store)   data, history, leases, hashes, identity
+    fill(store, seed)  ─►  view(store)   data, history, leases, hashes, identity
 
 `fill` makes a history with overwritten and deleted keys, transactions, leases and a compaction;
 equal seeds make equal histories wherever they are played (leases' ids included).
@@ -74,20 +74,20 @@ class Store:
 
 def fill(store: Store, seed: int, *, rounds: int = 150, compact: bool = True) -> None:
     """Make a history of about two revisions a round."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     keys = [f"k/{number:03}".encode() for number in range(KEYS)]
     keys[0] = b"\x00"
     keys[1] = b"\xff\xff"
     for lease in range(FIRST_LEASE, FIRST_LEASE + LEASES):
         store.call(rpc.LEASE_GRANT, ID=lease, TTL=TTL_S + lease)
     for number in range(rounds):
-        lease = dice.choice([0, 0, dice.randrange(FIRST_LEASE, FIRST_LEASE + LEASES)])
-        store.put(dice.choice(keys), dice.randbytes(dice.randrange(200)), lease)
-        chance = dice.randrange(4)
+        lease = rng.choice([0, 0, rng.randrange(FIRST_LEASE, FIRST_LEASE + LEASES)])
+        store.put(rng.choice(keys), rng.randbytes(rng.randrange(200)), lease)
+        chance = rng.randrange(4)
         if chance == 0:
-            store.call(rpc.DELETE_RANGE, key=dice.choice(keys))
+            store.call(rpc.DELETE_RANGE, key=rng.choice(keys))
         elif chance == 1:
-            first, second = dice.sample(keys, 2)
+            first, second = rng.sample(keys, 2)
             put = pb.RequestOp(request_put=pb.PutRequest(key=first, value=b"txn"))
             gone = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=second))
             store.call(rpc.TXN, success=[put, gone])
@@ -97,7 +97,7 @@ def fill(store: Store, seed: int, *, rounds: int = 150, compact: bool = True) ->
     store.call(rpc.LEASE_REVOKE, ID=FIRST_LEASE)
 
 
-class Picture(NamedTuple):
+class View(NamedTuple):
     """What clients see; equal for equal stores."""
 
     revision: int
@@ -108,12 +108,12 @@ class Picture(NamedTuple):
     alarms: list[bytes]
 
 
-def picture(store: Store) -> Picture:
+def view(store: Store) -> View:
     """Look at everything; not at the hash of the compacted revision, which etcd 3.5 refuses."""
     revision = store.revision
     compacted = _compacted(store)
     first = max(compacted, 1)
-    return Picture(
+    return View(
         revision,
         compacted,
         [_everything(store, at) for at in range(first, revision + 1)],

@@ -39,7 +39,7 @@ class Switch:
         self.rules: dict[tuple[bytes, bytes], Rule] = {}
         self.carried = 0
         self.lost = 0
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._waiting: list[tuple[float, int, int, bytes]] = []  # (due, order, device, packet)
         self._order = 0
 
@@ -69,7 +69,7 @@ class Switch:
         rule = self.rules.get((source, target))
         if rule is None:
             self._pass(device, packet)
-        elif self._dice.random() < rule.loss or len(self._waiting) >= WAITING_MAX:
+        elif self._rng.random() < rule.loss or len(self._waiting) >= WAITING_MAX:
             self.lost += 1
         elif not rule.delay_ms:
             self._pass(device, packet)

@@ -7,7 +7,7 @@ how an item that is proven differs from etcd's; ABSENT why there is nothing to p
 
 from typing import Final
 
-from kvstore.server.pages.routes import ROUTES
+from kvstore.server.gateway.routes import ROUTES
 
 _PORT: Final = "unit/test_flag_effects.py::test_the_client_port"
 _NODE: Final = "unit/test_flag_effects.py::test_the_node"

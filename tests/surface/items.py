@@ -9,7 +9,7 @@ item can neither be forgotten nor invented. Metrics have a table of their own (d
 from typing import Final
 
 from kvstore.config.flags import FEATURE_GATES, FLAGS, OURS
-from kvstore.server.pages.routes import ROUTES
+from kvstore.server.gateway.routes import ROUTES
 from kvstore.wire.rpc import METHODS
 
 # What the pages of the client port and of the peer port are called is said where they are made, in

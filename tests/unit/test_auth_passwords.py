@@ -3,9 +3,9 @@ import threading
 import bcrypt
 import pytest
 
-from kvstore.batch import Errand, ErrandKind, Inbox, Outbox
+from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind
 from kvstore.server.auth import passwords as auth_passwords
-from kvstore.server.auth.password_tasks import PasswordErrands
+from kvstore.server.auth.password_tasks import PasswordTasks
 from kvstore.server.auth.passwords import PasswordCheck, hash_password
 
 
@@ -88,11 +88,11 @@ class Ears:
     def __init__(self) -> None:
         self.woken = threading.Semaphore(0)
 
-    def collect(self, errands: PasswordErrands, count: int) -> Inbox:
+    def collect(self, tasks: PasswordTasks, count: int) -> Inbox:
         inbox = Inbox()
-        while len(inbox.errands) < count:
+        while len(inbox.task_results) < count:
             assert self.woken.acquire(timeout=20)
-            errands.fill(inbox)
+            tasks.fill(inbox)
         return inbox
 
 
@@ -106,26 +106,26 @@ class Keys:
         raise AssertionError(token)
 
 
-def test_errands_are_done_in_threads_and_others_left_alone() -> None:
+def test_tasks_are_done_in_threads_and_others_left_alone() -> None:
     ears = Ears()
-    errands = PasswordErrands(ears.woken.release, Keys())
+    tasks = PasswordTasks(ears.woken.release, Keys())
     hashed = hash_password(b"secret", 4)
-    foreign = Errand(9, ErrandKind.GET_PEER, (b"1", b"/", b""))
+    foreign = OffloadedTask(9, TaskKind.GET_PEER, (b"1", b"/", b""))
     out = Outbox()
-    out.errands = [
-        Errand(1, ErrandKind.HASH_PASSWORD, (b"secret", b"4")),
+    out.tasks = [
+        OffloadedTask(1, TaskKind.HASH_PASSWORD, (b"secret", b"4")),
         foreign,
-        Errand(2, ErrandKind.CHECK_PASSWORD, (hashed, b"secret")),
-        Errand(3, ErrandKind.CHECK_PASSWORD, (hashed, b"wrong")),
-        Errand(4, ErrandKind.SIGN_TOKEN, (b"alice", b"7")),
-        Errand(5, ErrandKind.HASH_PASSWORD, (b"p" * 99, b"4")),
-        Errand(6, ErrandKind.HASH_PASSWORD, (b"p", b"x")),
+        OffloadedTask(2, TaskKind.CHECK_PASSWORD, (hashed, b"secret")),
+        OffloadedTask(3, TaskKind.CHECK_PASSWORD, (hashed, b"wrong")),
+        OffloadedTask(4, TaskKind.SIGN_TOKEN, (b"alice", b"7")),
+        OffloadedTask(5, TaskKind.HASH_PASSWORD, (b"p" * 99, b"4")),
+        OffloadedTask(6, TaskKind.HASH_PASSWORD, (b"p", b"x")),
     ]
-    errands.drain(out)
-    assert out.errands == [foreign]
-    inbox = ears.collect(errands, 6)
-    errands.stop()
-    results = {each.id: each for each in inbox.errands}
+    tasks.drain(out)
+    assert out.tasks == [foreign]
+    inbox = ears.collect(tasks, 6)
+    tasks.stop()
+    results = {each.id: each for each in inbox.task_results}
     assert PasswordCheck().matches(results[1].body, b"secret")
     assert (results[2].error, results[2].body) == ("", b"")
     assert results[3].error == "the password is wrong"
@@ -136,18 +136,18 @@ def test_errands_are_done_in_threads_and_others_left_alone() -> None:
 
 def test_without_keys_nothing_is_signed() -> None:
     ears = Ears()
-    errands = PasswordErrands(ears.woken.release, None)
-    errands.start([Errand(1, ErrandKind.SIGN_TOKEN, (b"alice", b"7"))])
-    [result] = ears.collect(errands, 1).errands
-    errands.stop()
+    tasks = PasswordTasks(ears.woken.release, None)
+    tasks.start([OffloadedTask(1, TaskKind.SIGN_TOKEN, (b"alice", b"7"))])
+    [result] = ears.collect(tasks, 1).tasks
+    tasks.stop()
     assert result.error == "there are no keys to sign with"
 
 
 def test_what_waits_is_dropped_at_the_end() -> None:
-    errands = PasswordErrands(lambda: None, None)
-    errands.stop()
-    errands.start([Errand(each, ErrandKind.HASH_PASSWORD, (b"p", b"8")) for each in range(200)])
-    errands.stop()
+    tasks = PasswordTasks(lambda: None, None)
+    tasks.stop()
+    tasks.start([OffloadedTask(each, TaskKind.HASH_PASSWORD, (b"p", b"8")) for each in range(200)])
+    tasks.stop()
     inbox = Inbox()
-    errands.fill(inbox)
-    assert len(inbox.errands) < 200
+    tasks.fill(inbox)
+    assert len(inbox.task_results) < 200

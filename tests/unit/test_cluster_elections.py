@@ -262,7 +262,7 @@ def test_the_leader_sends_appends_before_its_own_disk_is_done(three: Cluster) ->
 def stall(member: ClusterMember, stall_ns: int) -> None:
     """Let every sync of a member's disk take that long, as its own clock tells."""
     member.faults.stall_ns = stall_ns
-    member.parts.figures.clock = lambda: member.faults.stalled_ns
+    member.parts.counters.clock = lambda: member.faults.stalled_ns
 
 
 def test_a_leader_whose_disk_is_slow_hands_over(three: Cluster) -> None:

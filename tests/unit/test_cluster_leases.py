@@ -175,7 +175,7 @@ def test_a_leader_that_stood_still_and_leads_on_renews_again(three: Cluster) -> 
 def test_a_renewal_that_the_leader_never_hears_of_times_out(three: Cluster) -> None:
     follower = three.followers()[0]
     lease = grant(three, follower, 60)
-    three._run_errand = lambda member, errand: None  # type: ignore[method-assign]
+    three._run_task = lambda member, task: None  # type: ignore[method-assign]
     stream = three.open(follower, rpc.LEASE_KEEP_ALIVE)
     three.say(follower, stream, pb.LeaseKeepAliveRequest(ID=lease))
     three.run_until(lambda: stream in three.ended)

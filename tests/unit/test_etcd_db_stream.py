@@ -72,10 +72,10 @@ def test_large_rows_share_leaves_that_are_nearly_full(path: Path) -> None:
 
 
 def test_rows_of_any_sizes_are_read_back(path: Path) -> None:
-    dice = random.Random(4)
+    rng = random.Random(4)
     for _ in range(20):
-        sizes = [int(10 ** dice.uniform(0, 5.5)) for _ in range(dice.randrange(60))]
-        rows = [put_row(2 + n, b"k", dice.randbytes(size)) for n, size in enumerate(sizes)]
+        sizes = [int(10 ** rng.uniform(0, 5.5)) for _ in range(rng.randrange(60))]
+        rows = [put_row(2 + n, b"k", rng.randbytes(size)) for n, size in enumerate(sizes)]
         assert read(write_planned(path, {b"key": rows, b"meta": rows[:3]})) == {
             b"key": rows,
             b"meta": rows[:3],
@@ -83,9 +83,9 @@ def test_rows_of_any_sizes_are_read_back(path: Path) -> None:
 
 
 def test_leaves_end_where_those_of_known_rows_end() -> None:
-    dice = random.Random(5)
+    rng = random.Random(5)
     for exponent in (1.5, 3.0, 3.5, 5.2):
-        sizes = [int(10 ** dice.uniform(0, exponent)) for _ in range(dice.randrange(3000))]
+        sizes = [int(10 ** rng.uniform(0, exponent)) for _ in range(rng.randrange(3000))]
         rows = [put_row(2 + n, b"k", bytes(size)) for n, size in enumerate(sizes)]
         formed = [(leaf.first_key, len(leaf.rows), leaf.used) for leaf in leaves(rows)]
         views = [(memoryview(key), memoryview(value)) for key, value in rows]

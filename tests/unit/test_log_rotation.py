@@ -75,13 +75,13 @@ def test_they_are_compressed(tmp_path: Path) -> None:
 def test_a_directory_that_is_gone_costs_lines_and_not_the_server(tmp_path: Path) -> None:
     place = tmp_path / "logs"
     place.mkdir()
-    voice = open_log((str(place / "log"),), "info", "json", Rotation(200))
-    voice.info("a" * 150)
+    logger = open_log((str(place / "log"),), "info", "json", Rotation(200))
+    logger.info("a" * 150)
     (place / "log").unlink()
     place.rmdir()
-    voice.info("b" * 150)
-    assert voice.lost_lines == 1
-    voice.close()
+    logger.info("b" * 150)
+    assert logger.lost_lines == 1
+    logger.close()
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_the_journal_gets_each_line_with_its_level(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(path)
         listening.settimeout(10)
-        voice = open_log(("systemd/journal",), "info", "json")
-        voice.warning("a line", field="two\nlines")
+        logger = open_log(("systemd/journal",), "info", "json")
+        logger.warning("a line", field="two\nlines")
         datagram = listening.recv(65536)
-        voice.close()
+        logger.close()
     name, _, rest = datagram.partition(b"\n")
     size = int.from_bytes(rest[:8], "little")
     assert name == b"MESSAGE"

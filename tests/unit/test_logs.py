@@ -23,18 +23,18 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def voice(path: Path) -> Iterator[Log]:
-    voice = open_log((str(path),), "info", "json")
-    yield voice
-    voice.close()
+def logger(path: Path) -> Iterator[Log]:
+    logger = open_log((str(path),), "info", "json")
+    yield logger
+    logger.close()
 
 
 def entries(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_line_is_one_json_object_with_the_fields_in_order(voice: Log, path: Path) -> None:
-    voice.info("ready to serve client requests", member_id="8e9e", count=3, ok=True, none=None)
+def test_a_line_is_one_json_object_with_the_fields_in_order(logger: Log, path: Path) -> None:
+    logger.info("ready to serve client requests", member_id="8e9e", count=3, ok=True, none=None)
     line = path.read_text()
     assert re.fullmatch(
         r'\{"level":"info","ts":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z",'
@@ -50,26 +50,26 @@ def test_timestamps_are_utc_with_microseconds() -> None:
 
 
 def test_the_caller_is_named_within_the_package(
-    path: Path, voice: Log, monkeypatch: pytest.MonkeyPatch
+    path: Path, logger: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_PACKAGE", str(Path(__file__).parent.parent) + os.sep)
-    voice.warning("x")
+    logger.warning("x")
     assert str(entries(path)[0]["caller"]).startswith("unit/test_logs.py:")
 
 
 @pytest.mark.parametrize("value", ['"quoted"', "new\nline", "ünï", "\x00\x1f", "\udc80", "\u2028"])
-def test_any_text_gives_one_line_of_json(voice: Log, path: Path, value: str) -> None:
-    voice.info(value, field=value)
+def test_any_text_gives_one_line_of_json(logger: Log, path: Path, value: str) -> None:
+    logger.info(value, field=value)
     [entry] = entries(path) if "\u2028" not in value else [json.loads(path.read_text())]
     if "\udc80" not in value:
         assert (entry["msg"], entry["field"]) == (value, value)
 
 
-def test_any_value_gives_json(voice: Log, path: Path) -> None:
+def test_any_value_gives_json(logger: Log, path: Path) -> None:
     loop: list[object] = []
     loop.append(loop)
     error = OSError(28, "No space left on device")
-    voice.info("x", a=b"k\xff", b=[1, {"c": (2,)}], d=error, e=loop, f=1.5, g={1: 2}, h={b"k": 1})
+    logger.info("x", a=b"k\xff", b=[1, {"c": (2,)}], d=error, e=loop, f=1.5, g={1: 2}, h={b"k": 1})
     entry = entries(path)[0]
     assert entry["a"] == "k\\xff"
     assert entry["b"] == [1, {"c": [2]}]
@@ -79,8 +79,8 @@ def test_any_value_gives_json(voice: Log, path: Path) -> None:
     assert entry["h"] == "dict that cannot be logged"
 
 
-def test_long_texts_are_cut(voice: Log, path: Path) -> None:
-    voice.info("m" * 100_000, text="t" * 100_000, items=["i" * 100_000])
+def test_long_texts_are_cut(logger: Log, path: Path) -> None:
+    logger.info("m" * 100_000, text="t" * 100_000, items=["i" * 100_000])
     assert path.stat().st_size < 60_000
     assert str(entries(path)[0]["text"]).endswith("... (100000 characters)")
 
@@ -88,31 +88,31 @@ def test_long_texts_are_cut(voice: Log, path: Path) -> None:
 def test_levels(path: Path) -> None:
     for level, written in (("debug", 4), ("info", 3), ("warn", 2), ("error", 1), ("fatal", 0)):
         path.unlink(missing_ok=True)
-        voice = open_log((str(path),), level, "json")
-        voice.debug("d")
-        voice.info("i")
-        voice.warning("w")
-        voice.error("e")
+        logger = open_log((str(path),), level, "json")
+        logger.debug("d")
+        logger.info("i")
+        logger.warning("w")
+        logger.error("e")
         assert len(entries(path)) == written
-        assert voice.enabled("info") == (level in {"debug", "info"})
-        voice.fatal("f")
+        assert logger.enabled("info") == (level in {"debug", "info"})
+        logger.fatal("f")
         assert entries(path)[-1]["level"] == "fatal"
-        voice.close()
+        logger.close()
 
 
-def test_below_the_level_fields_are_not_looked_at(voice: Log, path: Path) -> None:
+def test_below_the_level_fields_are_not_looked_at(logger: Log, path: Path) -> None:
     class Explosive:
         def __str__(self) -> str:
             raise AssertionError
 
-    voice.debug("x", value=Explosive())
+    logger.debug("x", value=Explosive())
     assert path.read_text() == ""
 
 
 def test_console_format(path: Path) -> None:
-    voice = open_log((str(path),), "info", "console")
-    voice.warning("one\nline", key="v")
-    voice.close()
+    logger = open_log((str(path),), "info", "console")
+    logger.warning("one\nline", key="v")
+    logger.close()
     ts, level, caller, msg, fields = path.read_text().rstrip("\n").split("\t")
     assert (level, msg, fields) == ("warn", "one\\nline", '{"key": "v"}')
     assert caller.startswith("unit/test_logs.py:")
@@ -122,9 +122,9 @@ def test_console_format(path: Path) -> None:
 def test_several_outputs_and_appending(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "log"
     file.write_text("before\n")
-    voice = open_log((str(file), "stderr", "stdout"), "info", "json")
-    voice.info("x")
-    voice.close()
+    logger = open_log((str(file), "stderr", "stdout"), "info", "json")
+    logger.info("x")
+    logger.close()
     out, err = capfd.readouterr()
     assert out == err == file.read_text().removeprefix("before\n") != ""
 
@@ -138,13 +138,13 @@ def test_a_broken_output_is_survived_and_counted(path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     file = os.open(path, os.O_WRONLY | os.O_CREAT)
-    voice = Log([writer, file], "info")
-    voice.info("x")
-    voice.info("y")
-    assert voice.lost_lines == 2
+    logger = Log([writer, file], "info")
+    logger.info("x")
+    logger.info("y")
+    assert logger.lost_lines == 2
     os.close(writer)
-    voice.info("z")
-    assert voice.lost_lines == 3
+    logger.info("z")
+    assert logger.lost_lines == 3
     os.close(file)
     assert [entry["msg"] for entry in entries(path)] == ["x", "y", "z"]
 
@@ -152,18 +152,18 @@ def test_a_broken_output_is_survived_and_counted(path: Path) -> None:
 def test_a_full_pipe_loses_lines_rather_than_time() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    voice = Log([writer], "info")
+    logger = Log([writer], "info")
     for _ in range(200):
-        voice.info("x" * 1000)
-    assert voice.lost_lines > 0
+        logger.info("x" * 1000)
+    assert logger.lost_lines > 0
     os.close(reader)
     os.close(writer)
 
 
-def test_lines_of_several_threads_stay_whole(voice: Log, path: Path) -> None:
+def test_lines_of_several_threads_stay_whole(logger: Log, path: Path) -> None:
     def talk() -> None:
         for i in range(200):
-            voice.info("m", i=i, filler="x" * 300)
+            logger.info("m", i=i, filler="x" * 300)
 
     threads = [threading.Thread(target=talk) for _ in range(4)]
     for thread in threads:
@@ -173,11 +173,11 @@ def test_lines_of_several_threads_stay_whole(voice: Log, path: Path) -> None:
     assert len(entries(path)) == 800
 
 
-def test_what_libraries_log_comes_in_the_same_shape(voice: Log, path: Path) -> None:
+def test_what_libraries_log_comes_in_the_same_shape(logger: Log, path: Path) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        capture_library_logs(voice)
+        capture_library_logs(logger)
         library = logging.getLogger("some.library")
         library.info("not this")
         library.warning("count %d", 3)
@@ -198,8 +198,8 @@ def test_what_libraries_log_comes_in_the_same_shape(voice: Log, path: Path) -> N
     assert str(error["caller"]).startswith("test_logs.py:")
 
 
-def test_a_closed_log_is_quiet(voice: Log, path: Path) -> None:
-    voice.close()
-    voice.close()
-    voice.info("x")
+def test_a_closed_log_is_quiet(logger: Log, path: Path) -> None:
+    logger.close()
+    logger.close()
+    logger.info("x")
     assert path.read_text() == ""

@@ -19,7 +19,7 @@ HEAD = """\
 text format. Names, kinds, labels, buckets and help texts are those of etcd 3.7.1, so its standard
 alerts and dashboard work unchanged. `--metrics=extensive` adds `grpc_server_handling_seconds`.
 
-Figures are read between two turns, so all of one page are of one moment. While a turn is stuck (a
+Counters are read between two turns, so all of one page are of one moment. While a turn is stuck (a
 disk that hangs) the page shows the last ones, and `kvstore_figures_age_seconds` how old they are.
 
 *works*: as in etcd. *differs*: how. *own*: etcd has nothing like it. This table is made by

@@ -10,11 +10,11 @@ from kvstore.errors import Code
 from kvstore.histograms import DISK_BOUNDS, Histogram
 from kvstore.node.limits import MILLISECOND_NS
 from kvstore.server.metrics.calls import Slow
-from kvstore.server.metrics.gathering import WAITING_MAX, BusyError, Gathering
-from kvstore.server.metrics.observer import Observer
+from kvstore.server.metrics.gatherer import WAITING_MAX, BusyError, Gatherer
+from kvstore.server.metrics.observer import MetricsObserver
 from kvstore.server.metrics.page import MetricsPage
-from kvstore.server.metrics.rooms import Disk
 from kvstore.server.metrics.slow_requests import KEPT_MAX, SlowRequests, split
+from kvstore.server.metrics.sources import Disk
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
@@ -24,7 +24,7 @@ SLOW_REQUEST_NS = 300 * MS
 
 
 class Wal:
-    """The figures of a log."""
+    """The counters of a log."""
 
     def __init__(self) -> None:
         self.written_bytes = self.sync_ns = self.sync_count = 0
@@ -33,7 +33,7 @@ class Wal:
 
 
 class Database:
-    """The figures of a database."""
+    """The counters of a database."""
 
     def __init__(self) -> None:
         self.commit_ns = 0
@@ -47,12 +47,12 @@ class Watched:
         self.cluster = cluster
         self.log = member.log
         self.disk = Disk(Wal(), Database())
-        self.gathering = Gathering(wake)
-        self.observer = Observer(
+        self.gatherer = Gatherer(wake)
+        self.observer = MetricsObserver(
             member.parts,
             self.disk,
             cluster.clock,
-            self.gathering,
+            self.gatherer,
             slow_request_ns=SLOW_REQUEST_NS,
         )
 
@@ -88,10 +88,10 @@ def test_late_heartbeats(leader: Watched, cluster: Cluster) -> None:
     for gap_ns in (0, 0, heartbeat_ns, 2 * heartbeat_ns):
         leader.wait(gap_ns)
         leader.fill()
-    assert leader.observer.rooms.watched.late_heartbeats == 0
+    assert leader.observer.sources.watched.late_heartbeats == 0
     leader.wait(2 * heartbeat_ns + 250 * MS)
     leader.fill()
-    assert leader.observer.rooms.watched.late_heartbeats == 2
+    assert leader.observer.sources.watched.late_heartbeats == 2
     told = leader.said("leader failed to send out heartbeat on time; took too long")
     assert {each["to"] for each in told} == {
         f"{each.id:x}" for each in cluster.members if not each.is_leader
@@ -107,22 +107,22 @@ def test_a_follower_sends_none(cluster: Cluster) -> None:
     for _ in range(3):
         follower.wait(SECOND)
         follower.fill()
-    assert follower.observer.rooms.watched.late_heartbeats == 0
+    assert follower.observer.sources.watched.late_heartbeats == 0
 
 
 def test_leaders_are_counted(leader: Watched, cluster: Cluster) -> None:
     leader.fill()
     leader.fill()
-    assert leader.observer.rooms.watched.leader_changes == 1
+    assert leader.observer.sources.watched.leader_changes == 1
     old = cluster.leader()
     cluster.network.partition([old.id], [each.id for each in cluster.followers()])
     cluster.run_until(lambda: old.parts.raft.lead == 0)
     leader.fill()
-    assert leader.observer.rooms.watched.leader_changes == 1
+    assert leader.observer.sources.watched.leader_changes == 1
     cluster.network.heal()
     cluster.run_until(lambda: old.parts.raft.lead != 0)
     leader.fill()
-    assert leader.observer.rooms.watched.leader_changes == 2
+    assert leader.observer.sources.watched.leader_changes == 2
 
 
 def test_slow_syncs_and_commits(leader: Watched) -> None:
@@ -181,7 +181,7 @@ def test_secrets_of_other_requests_are_not_shown(leader: Watched) -> None:
 
 
 def test_slow_requests_are_bounded(leader: Watched, cluster: Cluster) -> None:
-    slow = SlowRequests(cluster.leader().parts.voice, cluster.clock)
+    slow = SlowRequests(cluster.leader().parts.logger, cluster.clock)
     for _ in range(3 * KEPT_MAX):
         leader.wait(11 * SECOND)
         slow.add(
@@ -212,7 +212,7 @@ def test_the_page_is_read_between_two_turns(cluster: Cluster) -> None:
     async def ask() -> bytes:
         loop = asyncio.get_running_loop()
         watched = Watched(cluster, cluster.leader(), lambda: loop.call_soon(watched.drain))
-        text, content_type = await MetricsPage(watched.observer.rooms, watched.gathering)()
+        text, content_type = await MetricsPage(watched.observer.sources, watched.gatherer)()
         assert content_type.startswith("text/plain; version=0.0.4")
         return text
 
@@ -227,7 +227,7 @@ def test_a_stuck_member_still_has_a_page(cluster: Cluster, monkeypatch: pytest.M
 
     async def ask() -> tuple[bytes, bytes]:
         watched = Watched(cluster, cluster.leader(), lambda: None)
-        page = MetricsPage(watched.observer.rooms, watched.gathering)
+        page = MetricsPage(watched.observer.sources, watched.gatherer)
         waiting = asyncio.create_task(page())
         await asyncio.sleep(0)  # the page's task begins
         await asyncio.sleep(0)  # the one it makes asks
@@ -254,7 +254,7 @@ def test_scrapes_at_once_share_one_reading(cluster: Cluster) -> None:
             loop.call_soon(watched.drain)
 
         watched = Watched(cluster, cluster.leader(), wake)
-        page = MetricsPage(watched.observer.rooms, watched.gathering)
+        page = MetricsPage(watched.observer.sources, watched.gatherer)
         return await asyncio.gather(*(page() for _ in range(20)))
 
     pages = asyncio.run(ask())
@@ -264,18 +264,18 @@ def test_scrapes_at_once_share_one_reading(cluster: Cluster) -> None:
 
 def test_questions_are_bounded_and_their_errors_are_the_askers() -> None:
     async def ask() -> None:
-        gathering = Gathering(lambda: None)
+        gatherer = Gatherer(lambda: None)
         waiting = [
-            asyncio.create_task(gathering.read(lambda: 1 // 0, 5.0)) for _ in range(WAITING_MAX)
+            asyncio.create_task(gatherer.read(lambda: 1 // 0, 5.0)) for _ in range(WAITING_MAX)
         ]
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match="64 questions wait already"):
-            await gathering.read(lambda: 1, 5.0)
-        gathering.answer()
+            await gatherer.read(lambda: 1, 5.0)
+        gatherer.answer()
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(each, ZeroDivisionError) for each in results)
         with pytest.raises(BusyError, match=r"more than 0\.01 s"):
-            await gathering.read(lambda: 1, 0.01)
+            await gatherer.read(lambda: 1, 0.01)
 
     asyncio.run(ask())
 

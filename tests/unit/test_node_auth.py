@@ -169,7 +169,7 @@ def test_strangers_cannot_have_passwords_hashed(member: AuthMember) -> None:
     request = pb.AuthUserAddRequest(name="u", password="p")
     assert member.refused(rpc.AUTH_USER_ADD, request) == USER_EMPTY
     assert member.refused(rpc.AUTH_USER_ADD, request, "no.1") == INVALID_AUTH_TOKEN
-    assert member.parts.errands._waiting == {}
+    assert member.parts.tasks._waiting == {}
 
 
 # Credentials.

@@ -184,7 +184,7 @@ def test_behind_the_fence(group: Group) -> None:
     for _ in range(70 * 50):
         group.clock.now_ns += 20_000_000
         for member in group.members.values():
-            group._answer_errands(member)
+            group._answer_tasks(member)
             ended += [end for end in member.turn().ends if member is wrong]
     assert [(stream, code) for stream, code, _ in ended] == [(watch, 14)]
     told = f"etcdserver: member {wrong.id:x} {FENCED}"

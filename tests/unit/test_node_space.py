@@ -5,7 +5,7 @@ from kvstore.node.upkeep.space import CHECK_INTERVAL_NS, RETRY_NS, Space
 LIMIT = 1000
 
 
-class Voice:
+class Logger:
     """Keeps what was said."""
 
     def __init__(self) -> None:
@@ -17,28 +17,28 @@ class Voice:
     debug = info = warning = error = _say
 
 
-def _percents(voice: Voice) -> list[object]:
-    return [fields["percent"] for _, fields in voice.said if "percent" in fields]
+def _percents(logger: Logger) -> list[object]:
+    return [fields["percent"] for _, fields in logger.said if "percent" in fields]
 
 
 def test_each_threshold_is_warned_of_once_on_the_way_up() -> None:
-    voice = Voice()
-    space = Space(voice, LIMIT, is_alarmed=False)
+    logger = Logger()
+    space = Space(logger, LIMIT, is_alarmed=False)
     for step, size in enumerate((100, 790, 800, 810, 900, 960, 990)):
         space.step(step * CHECK_INTERVAL_NS, size, is_alarmed=False)
-    assert _percents(voice) == [80, 90, 96]
+    assert _percents(logger) == [80, 90, 96]
 
 
 def test_a_threshold_is_warned_of_again_after_the_size_fell_below_it() -> None:
-    voice = Voice()
-    space = Space(voice, LIMIT, is_alarmed=False)
+    logger = Logger()
+    space = Space(logger, LIMIT, is_alarmed=False)
     for step, size in enumerate((850, 100, 850)):
         space.step(step * CHECK_INTERVAL_NS, size, is_alarmed=False)
-    assert _percents(voice) == [85, 85]
+    assert _percents(logger) == [85, 85]
 
 
 def test_the_own_alarm_ends_once_below_the_mark() -> None:
-    space = Space(Voice(), LIMIT, is_alarmed=False)
+    space = Space(Logger(), LIMIT, is_alarmed=False)
     space.ran_out()
     assert not space.step(0, 1000, is_alarmed=True)
     assert not space.step(CHECK_INTERVAL_NS, 900, is_alarmed=True)
@@ -46,7 +46,7 @@ def test_the_own_alarm_ends_once_below_the_mark() -> None:
 
 
 def test_ending_it_is_tried_again_but_not_at_once() -> None:
-    space = Space(Voice(), LIMIT, is_alarmed=False)
+    space = Space(Logger(), LIMIT, is_alarmed=False)
     space.ran_out()
     assert space.step(0, 10, is_alarmed=True)
     assert not space.step(CHECK_INTERVAL_NS, 10, is_alarmed=True)
@@ -54,22 +54,22 @@ def test_ending_it_is_tried_again_but_not_at_once() -> None:
 
 
 def test_an_alarm_from_before_the_start_is_own_if_space_was_short_then() -> None:
-    space = Space(Voice(), LIMIT, is_alarmed=True)
+    space = Space(Logger(), LIMIT, is_alarmed=True)
     assert not space.step(0, 950, is_alarmed=True)
     assert space.step(CHECK_INTERVAL_NS, 10, is_alarmed=True)
-    other = Space(Voice(), LIMIT, is_alarmed=True)
+    other = Space(Logger(), LIMIT, is_alarmed=True)
     assert not other.step(0, 10, is_alarmed=True)
     assert not other.step(CHECK_INTERVAL_NS, 10, is_alarmed=True)
 
 
 def test_somebody_elses_alarm_stays() -> None:
-    space = Space(Voice(), LIMIT, is_alarmed=False)
+    space = Space(Logger(), LIMIT, is_alarmed=False)
     assert not space.step(0, 10, is_alarmed=True)
     assert space.next_ns(is_alarmed=True) is None
 
 
 def test_without_a_quota_there_is_nothing_to_say() -> None:
-    voice = Voice()
-    space = Space(voice, -1, is_alarmed=True)
+    logger = Logger()
+    space = Space(logger, -1, is_alarmed=True)
     assert not space.step(0, 1 << 40, is_alarmed=True)
-    assert voice.said == []
+    assert logger.said == []

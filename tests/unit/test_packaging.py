@@ -208,7 +208,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-class _Voice:
+class _Logger:
     def __init__(self) -> None:
         self.warnings: list[dict[str, object]] = []
 
@@ -223,26 +223,26 @@ class _Voice:
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
 def test_systemd_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    voice = _Voice()
-    notify_ready(voice)  # nobody asks: nothing is done
+    logger = _Logger()
+    notify_ready(logger)  # nobody asks: nothing is done
     address = str(tmp_path / "notify")
     shown = address if kind == "path" else f"@{address}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(address if kind == "path" else f"\0{address}")
         listener.settimeout(10)
         monkeypatch.setenv(VARIABLE, shown)
-        notify_ready(voice)
+        notify_ready(logger)
         assert listener.recv(100) == b"READY=1"
-    assert voice.warnings == []
+    assert logger.warnings == []
 
 
 def test_a_socket_that_is_not_there_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    voice = _Voice()
+    logger = _Logger()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none"))
-    notify_ready(voice)
-    assert voice.warnings[0]["msg"] == "failed to notify systemd for readiness"
+    notify_ready(logger)
+    assert logger.warnings[0]["msg"] == "failed to notify systemd for readiness"
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")

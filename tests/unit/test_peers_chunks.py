@@ -10,14 +10,14 @@ from kvstore.wire.varint import WireError
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_put_in_comes_out(seed: int) -> None:
-    dice = random.Random(seed)
-    pieces = [dice.randbytes(dice.choice((1, 15, 16, 300, 70_000))) for _ in range(50)]
+    rng = random.Random(seed)
+    pieces = [rng.randbytes(rng.choice((1, 15, 16, 300, 70_000))) for _ in range(50)]
     stream = b"".join(map(chunk, pieces)) + b"0\r\n\r\n" + b"not ours"
     dechunker = Dechunker()
     got = b""
     at = 0
     while at < len(stream):
-        size = dice.choice((1, 2, 3, 100, 100_000))
+        size = rng.choice((1, 2, 3, 100, 100_000))
         got += dechunker.feed(stream[at : at + size])
         at += size
     assert got == b"".join(pieces)

@@ -167,20 +167,20 @@ def test_progress_moves_the_place_to_go_on_from() -> None:
 
 def test_nobody_misses_anything_whatever_happens() -> None:
     for seed in range(60):
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         cluster = Cluster()
         clients: list[Client] = []
         for _ in range(120):
-            what = dice.randrange(6)
+            what = rng.randrange(6)
             if what == 0 and len(clients) < 30:
-                start = dice.choice([0, 0, dice.randint(1, cluster.revision + 5)])
+                start = rng.choice([0, 0, rng.randint(1, cluster.revision + 5)])
                 clients.append(Client(cluster, start))
             elif what == 1 and clients:
-                cluster.broadcasts.remove(clients.pop(dice.randrange(len(clients))).watcher)
+                cluster.broadcasts.remove(clients.pop(rng.randrange(len(clients))).watcher)
             elif what == 2:
-                cluster.revision += dice.randint(1, 3)
+                cluster.revision += rng.randint(1, 3)
             elif cluster.watches:
-                cluster.serve(dice.choice(list(cluster.watches)), dice.randint(1, 3))
+                cluster.serve(rng.choice(list(cluster.watches)), rng.randint(1, 3))
         for _ in range(100):
             cluster.settle()
         for client in clients:

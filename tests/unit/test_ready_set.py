@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kvstore.peers.counters import PeerCounters
-from kvstore.peers.inlet import Inlet
+from kvstore.peers.inbound_stream import InboundStream
 from kvstore.peers.ready_set import ReadySet
 from kvstore.raft.model import Message, MessageType
 from kvstore.wire.msgapp_codec import MessageDecoder, MessageEncoder
@@ -25,7 +25,7 @@ class Ends:
         self.clients, self._bell = os.pipe()
         self.ready.share(self.clients)
         near, self.member = socket.socketpair()
-        self.inlet = Inlet(
+        self.inbound = InboundStream(
             near,
             MessageDecoder(),
             b"",
@@ -33,12 +33,12 @@ class Ends:
             counters=PeerCounters(),
             silence_s_max=WAIT_S,
         )
-        self.ready.add(self.inlet)
+        self.ready.add(self.inbound)
         self.take()  # a new stream is read at once
 
     def close(self) -> None:
         self.ready.stop()
-        self.inlet.close()
+        self.inbound.close()
         self.member.close()
         os.close(self.clients)
         os.close(self._bell)

@@ -18,7 +18,7 @@ DAY_S = 86_400
 
 
 class Lines:
-    """A voice that keeps what it is told."""
+    """A logger that keeps what it is told."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -61,36 +61,36 @@ def test_a_life_beyond_what_can_be_said_ends_there(tmp_path: Path) -> None:
 
 
 def test_it_is_made_once_and_warned_of_when_its_time_is_over(tmp_path: Path) -> None:
-    voice = Lines()
-    first = provide(tmp_path, ["localhost"], 1, NOW_S, voice)
+    logger = Lines()
+    first = provide(tmp_path, ["localhost"], 1, NOW_S, logger)
     before = Path(first[0]).read_bytes()
-    assert voice.warnings == ["made a certificate"]
-    assert provide(tmp_path, ["other"], 1, NOW_S + 364 * DAY_S, voice) == first
-    assert len(voice.warnings) == 1
-    assert provide(tmp_path, ["other"], 1, NOW_S + 366 * DAY_S, voice) == first
-    assert "past its time" in voice.warnings[1]
+    assert logger.warnings == ["made a certificate"]
+    assert provide(tmp_path, ["other"], 1, NOW_S + 364 * DAY_S, logger) == first
+    assert len(logger.warnings) == 1
+    assert provide(tmp_path, ["other"], 1, NOW_S + 366 * DAY_S, logger) == first
+    assert "past its time" in logger.warnings[1]
     assert Path(first[0]).read_bytes() == before
     Path(first[1]).unlink()  # half of it is none
-    provide(tmp_path, ["other"], 1, NOW_S, voice)
+    provide(tmp_path, ["other"], 1, NOW_S, logger)
     assert Path(first[0]).read_bytes() != before
     Path(first[0]).write_text("-")
     with pytest.raises(ConfigError, match="cannot be read"):
-        provide(tmp_path, [], 1, NOW_S, voice)
+        provide(tmp_path, [], 1, NOW_S, logger)
 
 
 def test_the_flags_decide(tmp_path: Path) -> None:
-    voice = Lines()
+    logger = Lines()
     none = config_of(["--name=a"])
-    assert with_made_certificates(none, tmp_path, NOW_S, voice).values == none.values
+    assert with_made_certificates(none, tmp_path, NOW_S, logger).values == none.values
     both = config_of(["--name=a", "--auto-tls", "--peer-auto-tls"])
-    values = with_made_certificates(both, tmp_path, NOW_S, voice).values
+    values = with_made_certificates(both, tmp_path, NOW_S, logger).values
     assert values["cert-file"] == str(tmp_path / "fixtures/client/cert.pem")
     assert values["peer-key-file"] == str(tmp_path / "fixtures/peer/key.pem")
     assert both.values["cert-file"] == ""
     given = config_of(["--name=a", "--peer-auto-tls", "--peer-cert-file=x", "--peer-key-file=y"])
-    values = with_made_certificates(given, tmp_path, NOW_S, voice).values
+    values = with_made_certificates(given, tmp_path, NOW_S, logger).values
     assert (values["peer-cert-file"], values["peer-auto-tls"]) == ("x", False)
-    assert "ignoring --peer-auto-tls" in voice.warnings[-1]
+    assert "ignoring --peer-auto-tls" in logger.warnings[-1]
 
 
 def test_what_cannot_be_made_is_told(tmp_path: Path) -> None:

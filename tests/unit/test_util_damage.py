@@ -57,10 +57,10 @@ def test_every_flipped_bit_of_the_log_is_found(tool: Tool, member: Path) -> None
     path = _segment(member)
     os.truncate(path, 8192)  # the rest is zeros; a small file is read faster
     used = len(path.read_bytes().rstrip(b"\0"))
-    dice = Random(1)
+    rng = Random(1)
     padding = 0
     for _ in range(FLIPS):
-        offset, bit = dice.randrange(used), dice.randrange(8)
+        offset, bit = rng.randrange(used), rng.randrange(8)
         _flip(path, offset, bit)
         said = tool("verify", member)
         if said.code == 0:
@@ -83,8 +83,8 @@ def test_every_cut_of_the_log_is_found(tool: Tool, member: Path, tmp_path: Path)
     os.truncate(path, 8192)
     data = path.read_bytes()
     used = len(data.rstrip(b"\0"))
-    dice = Random(2)
-    for size in (0, 1, 7, 8, 15, *sorted(dice.sample(range(16, used), 40))):
+    rng = Random(2)
+    for size in (0, 1, 7, 8, 15, *sorted(rng.sample(range(16, used), 40))):
         path.write_bytes(data[:size])
         said = tool("verify", member)
         torn_or_short = said.code == 1 or "torn at offset" in said.out
@@ -111,9 +111,9 @@ def test_a_segment_that_is_missing_is_told(tool: Tool, member: Path) -> None:
 def test_flipped_bits_of_a_snapshot_file_are_found(tool: Tool, member: Path) -> None:
     (path,) = (member / "member" / "snap").glob("*.snap")
     size = path.stat().st_size
-    dice = Random(3)
+    rng = Random(3)
     for _ in range(40):
-        offset, bit = dice.randrange(size), dice.randrange(8)
+        offset, bit = rng.randrange(size), rng.randrange(8)
         _flip(path, offset, bit)
         said = tool("verify", member)
         assert said.code == 1, (offset, bit, said)
@@ -130,10 +130,10 @@ def test_flipped_bits_of_a_database_never_pass_for_another_error(
     path = write(tmp_path / "db", sample(300))
     data = path.read_bytes()
     expected = tool.done("hashkv", path)
-    dice = Random(4)
+    rng = Random(4)
     seen = 0
     for _ in range(FLIPS):
-        offset, bit = dice.randrange(len(data)), dice.randrange(8)
+        offset, bit = rng.randrange(len(data)), rng.randrange(8)
         _flip(path, offset, bit)
         for command in (("snapshot", "status"), ("hashkv",), ("verify",), ("dump", "state")):
             said = tool(*command, path)
@@ -146,7 +146,7 @@ def test_flipped_bits_of_a_database_never_pass_for_another_error(
     assert seen > FLIPS / 3
     append_digest(path)
     for _ in range(10):
-        offset, bit = dice.randrange(len(data)), dice.randrange(8)
+        offset, bit = rng.randrange(len(data)), rng.randrange(8)
         _flip(path, offset, bit)
         said = tool.failed("snapshot", "restore", path, "--data-dir", tmp_path / "d")
         assert "is not that of the content" in said

@@ -55,19 +55,19 @@ def _copy(backend: MemoryBackend) -> MemoryBackend:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("swept", [True, False])
 def test_every_revision_hashes_as_the_store_says(seed: int, swept: bool) -> None:  # noqa: FBT001
-    dice = Random(seed)
+    rng = Random(seed)
     backend = MemoryBackend()
     store = Store(backend)
     for step in range(STEPS):
         store.begin()
-        key = dice.choice(KEYS)
-        if dice.random() < 0.3:
+        key = rng.choice(KEYS)
+        if rng.random() < 0.3:
             store.delete_range(key, b"")
         else:
             store.put(key, b"%d" % step, 0)
         store.end()
     store.flush()
-    compact_at = dice.randrange(0, store.revision + 1)
+    compact_at = rng.randrange(0, store.revision + 1)
     if compact_at:
         assert store.compact(compact_at) is None
         while swept and not store.compaction_step(5):

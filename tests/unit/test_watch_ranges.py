@@ -80,20 +80,20 @@ def look_at_all(there: dict[str, tuple[bytes, bytes | None]], key: bytes) -> lis
 
 
 def test_thousands_of_ranges_over_many_blocks() -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     ranges: Ranges[str] = Ranges()
     there: dict[str, tuple[bytes, bytes | None]] = {}
     for number in range(4000):
-        start, end = sorted((dice.randbytes(3), dice.randbytes(3)))
+        start, end = sorted((rng.randbytes(3), rng.randbytes(3)))
         if number % 10:  # most are short, as prefixes are
             end = start + b"\xff"
         if start < end:
             ranges.add(start, end, str(number))
             there[str(number)] = (start, end)
-    for name in dice.sample(sorted(there), 3000):
+    for name in rng.sample(sorted(there), 3000):
         ranges.remove(*there.pop(name), name)
         if len(there) % 100 == 0:
-            key = dice.randbytes(4)
+            key = rng.randbytes(4)
             assert matched(ranges, key) == look_at_all(there, key)
     for name, span in there.items():
         assert name in matched(ranges, span[0])

@@ -107,27 +107,27 @@ def test_links_with_the_same_entries_share_their_bytes() -> None:
 
 def histories(seed: int) -> Iterator[Message]:
     """Yield appends as a leader sends them, now and then from elsewhere."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     term, index = 1, 0
     for _ in range(60):
-        if dice.random() < 0.1:
+        if rng.random() < 0.1:
             term += 1
-        if dice.random() < 0.1:
-            index = dice.randrange(index + 1)
-        count = dice.choice((0, 1, 1, 5))
-        datas = [dice.randbytes(dice.choice((0, 3, 200, 20_000))) for _ in range(count)]
+        if rng.random() < 0.1:
+            index = rng.randrange(index + 1)
+        count = rng.choice((0, 1, 1, 5))
+        datas = [rng.randbytes(rng.choice((0, 3, 200, 20_000))) for _ in range(count)]
         entries = [
-            Entry(dice.choice((0, 0, 0, 1)), term, index + 1 + n, data)
+            Entry(rng.choice((0, 0, 0, 1)), term, index + 1 + n, data)
             for n, data in enumerate(datas)
         ]
-        log_term = dice.choice((term, term, term, max(term - 1, 0)))
-        yield app(index, entries, dice.randrange(index + 1), term=term, log_term=log_term)
+        log_term = rng.choice((term, term, term, max(term - 1, 0)))
+        yield app(index, entries, rng.randrange(index + 1), term=term, log_term=log_term)
         index += len(entries)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_sent_arrives_however_it_is_cut(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     sent = list(histories(seed))
     for encoder, decoder in (
         (MsgAppEncoder(EntriesMemo()), MsgAppDecoder(A, B)),
@@ -137,7 +137,7 @@ def test_what_is_sent_arrives_however_it_is_cut(seed: int) -> None:
         got: list[Message] = []
         at = 0
         while at < len(stream):
-            size = dice.choice((1, 2, 7, 100, 5_000, 70_000))
+            size = rng.choice((1, 2, 7, 100, 5_000, 70_000))
             got += decoder.feed(stream[at : at + size])
             at += size
         assert got == sent

@@ -96,7 +96,7 @@ _CODE_NAMES: Final = {
 Check = Callable[[Who, bytes], Refusal | None]
 
 
-class AuthDesk:
+class AuthChecker:
     """Knows who calls."""
 
     def __init__(self, parts: Parts, reads: Reads) -> None:
@@ -207,7 +207,7 @@ class AuthDesk:
         if self._now_ns >= self._warn_again_ns:
             self._warn_again_ns = self._now_ns + SECOND_NS
             fingerprint = sha256(token.encode(errors="replace")).hexdigest()[:12]
-            self._parts.voice.warning("invalid auth token", token_fingerprint=fingerprint)
+            self._parts.logger.warning("invalid auth token", token_fingerprint=fingerprint)
         return INVALID_AUTH_TOKEN
 
     def credential(self, metadata: Metadata | None) -> Who | Refusal:

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from kvstore.auth.store import check_name
 from kvstore.auth.tokens import Who
-from kvstore.batch import ErrandKind, ErrandResult, Metadata, Outbox
+from kvstore.batch import Metadata, Outbox, TaskKind, TaskResult
 from kvstore.errors import (
     AUTH_FAILED,
     AUTH_NOT_ENABLED,
@@ -29,7 +29,7 @@ from kvstore.errors import (
     Code,
     Refusal,
 )
-from kvstore.node.auth.checker import AuthDesk
+from kvstore.node.auth.checker import AuthChecker
 from kvstore.node.parts import Parts
 from kvstore.node.pending import Then
 from kvstore.node.reads.reads import Reads
@@ -96,11 +96,11 @@ class _Login:
 class AuthLogins:
     """The methods of service Auth."""
 
-    def __init__(self, parts: Parts, reads: Reads, desk: AuthDesk) -> None:
+    def __init__(self, parts: Parts, reads: Reads, checker: AuthChecker) -> None:
         self._parts = parts
         self._auth = parts.auth
         self._reads = reads
-        self._desk = desk
+        self._checker = checker
         self._under_way: set[int] = set()  # call ids
         self._propose: Propose | None = None
         self._metadata: Callable[[int], Metadata | None] = lambda _: None
@@ -177,7 +177,7 @@ class AuthLogins:
     ) -> Refusal | None:
         """Have a password hashed, then propose; nobody unknown makes the server work."""
         metadata = self._metadata(call_id)
-        who = self._desk.credential(metadata)
+        who = self._checker.credential(metadata)
         if isinstance(who, Refusal):
             return who
         if self._auth.enabled and not who[1]:
@@ -189,12 +189,12 @@ class AuthLogins:
             return TOO_MANY_REQUESTS
         self._under_way.add(call_id)
 
-        def then(result: ErrandResult, out: Outbox) -> None:
+        def then(result: TaskResult, out: Outbox) -> None:
             if not self._finish(call_id):
                 return
             refusal = Refusal(Code.UNKNOWN, result.error) if result.error else None
             if refusal is None:
-                who = self._desk.credential(metadata)  # as new as the entry
+                who = self._checker.credential(metadata)  # as new as the entry
                 if isinstance(who, Refusal):
                     refusal = who
                 else:
@@ -203,7 +203,7 @@ class AuthLogins:
                 out.replies.append((call_id, refusal.code, refusal.text.encode()))
 
         cost = str(self._parts.limits.bcrypt_cost).encode()
-        self._parts.errands.ask(ErrandKind.HASH_PASSWORD, (secret, cost), then)
+        self._parts.tasks.ask(TaskKind.HASH_PASSWORD, (secret, cost), then)
         return None
 
     def _finish(self, call_id: int) -> bool:
@@ -235,17 +235,17 @@ class AuthLogins:
             return
         login.revision = auth.revision
         self._under_way.add(login.call_id)
-        self._parts.errands.ask(
-            ErrandKind.CHECK_PASSWORD,
+        self._parts.tasks.ask(
+            TaskKind.CHECK_PASSWORD,
             (user.password, login.password),
             lambda result, later: self._checked(login, result, later),
         )
 
-    def _checked(self, login: _Login, result: ErrandResult, out: Outbox) -> None:
+    def _checked(self, login: _Login, result: TaskResult, out: Outbox) -> None:
         if not self._finish(login.call_id):
             return
         if result.error:
-            self._parts.voice.info("invalid password", user_name=login.name)
+            self._parts.logger.info("invalid password", user_name=login.name)
             self._refuse(login, AUTH_FAILED, out)
             return
         request = internal.InternalAuthenticateRequest(
@@ -265,7 +265,7 @@ class AuthLogins:
         if isinstance(result, Refusal):
             self._refuse(login, result, out)
         elif login.revision != self._auth.revision:
-            self._parts.voice.info("users changed while a password was checked; checking again")
+            self._parts.logger.info("users changed while a password was checked; checking again")
             self._check(login, out)
         elif self._auth.tokens.signs:
             self._sign(login, result)
@@ -275,7 +275,7 @@ class AuthLogins:
     def _sign(self, login: _Login, answer: bytes) -> None:
         self._under_way.add(login.call_id)
 
-        def then(result: ErrandResult, out: Outbox) -> None:
+        def then(result: TaskResult, out: Outbox) -> None:
             if not self._finish(login.call_id):
                 return
             if result.error:
@@ -285,7 +285,7 @@ class AuthLogins:
             out.replies.append((login.call_id, Code.OK, answer + token.SerializeToString()))
 
         args = (login.name.encode(), str(login.revision).encode())
-        self._parts.errands.ask(ErrandKind.SIGN_TOKEN, args, then)
+        self._parts.tasks.ask(TaskKind.SIGN_TOKEN, args, then)
 
     def _refuse(self, login: _Login, refusal: Refusal, out: Outbox) -> None:
         out.replies.append((login.call_id, refusal.code, refusal.text.encode()))

@@ -21,7 +21,7 @@ from typing import Final
 from kvstore.batch import Outbox
 from kvstore.errors import CorruptionError
 from kvstore.mvcc.hashing import HashResult
-from kvstore.node.cluster.hash_survey import Survey, Surveyor, Then, majority
+from kvstore.node.cluster.hash_comparison import HashCollector, HashComparison, Then, majority
 from kvstore.node.limits import MILLISECOND_NS, SECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL, Waiter
@@ -49,7 +49,7 @@ class Corruption:
     def __init__(self, parts: Parts, reads: Reads, maintenance: Maintenance) -> None:
         self._parts = parts
         self._reads = reads
-        self._surveyor = Surveyor(parts, maintenance)
+        self._collector = HashCollector(parts, maintenance)
         self._until_ns: int | None = None  # a check is under way; if nothing comes of it, until
         self._check = 0  # which: answers to an earlier one do not count
         self._now_ns = 0
@@ -89,7 +89,7 @@ class Corruption:
             self._begin_start()
         elif self._parts.limits.is_rebuilt and self._is_accused and now_ns >= self._lift_ns:
             self._lift_ns = now_ns + _LIFT_AGAIN_NS
-            self._survey(self._lift)
+            self._comparison(self._lift)
         elif leads:
             self._step_leader()
         else:
@@ -118,7 +118,7 @@ class Corruption:
             self._tell_how_to_rebuild()
         elif not is_accused and fence.refusal is not None:
             fence.open()
-            parts.voice.info("this member's data is the others' again; it serves")
+            parts.logger.info("this member's data is the others' again; it serves")
         if is_accused and parts.raft.is_leader and self._now_ns >= self._hand_over_ns:
             self._hand_over_ns = self._now_ns + _HAND_OVER_AGAIN_NS
             self._hand_over()
@@ -131,7 +131,7 @@ class Corruption:
             if member.id != parts.member_id and not member.is_learner
             for url in member.client_urls
         ]
-        parts.voice.error(
+        parts.logger.error(
             "this member's data differs from the others': it is fenced off and serves no data. "
             "Start it once more with the flag below, beside those it has, to rebuild it",
             local_member_id=f"{parts.member_id:x}",
@@ -150,11 +150,11 @@ class Corruption:
 
     # One check at a time.
 
-    def _survey(self, then: Then) -> None:
+    def _comparison(self, then: Then) -> None:
         """Hash here and ask the others; then is told, unless the check is over by then."""
         self._begin()
         check = self._check
-        self._surveyor.begin(lambda survey: then(survey) if check == self._check else None)
+        self._collector.begin(lambda comparison: then(comparison) if check == self._check else None)
 
     def _begin(self) -> None:
         self._check += 1
@@ -177,20 +177,20 @@ class Corruption:
     def _begin_start(self) -> None:
         self._start_tries -= 1
         self._start_ns = self._now_ns + _START_AGAIN_NS
-        self._parts.voice.info(
+        self._parts.logger.info(
             "starting initial corruption check", local_member_id=f"{self._parts.member_id:x}"
         )
-        self._survey(self._finish_start)
+        self._comparison(self._finish_start)
 
-    def _finish_start(self, survey: Survey) -> None:
+    def _finish_start(self, comparison: HashComparison) -> None:
         parts = self._parts
         self._end()
-        own = survey.own
-        for member, peer in survey.peers.items():
+        own = comparison.own
+        for member, peer in comparison.peers.items():
             if peer.hash not in (own.hash, own.other):
                 same = peer.compact_revision == own.compact_revision
                 what = "hash values" if same else "compact revision values"
-                parts.voice.warning(
+                parts.logger.warning(
                     f"found different {what} from remote peer",
                     remote_peer_id=f"{member:x}",
                     local_member_revision=own.hash_revision,
@@ -200,7 +200,7 @@ class Corruption:
                     remote_peer_compact_revision=peer.compact_revision,
                     remote_peer_hash=peer.hash,
                 )
-        compared = survey.comparable()
+        compared = comparison.comparable()
         differing = [member for member, value in compared.items() if value != own.hash]
         if differing and self._holds_up:
             raise CorruptionError(
@@ -210,12 +210,12 @@ class Corruption:
         if not differing and (compared or self._holds_up):
             self._start_tries = 0
             self._holds_up = False
-            parts.voice.info(
+            parts.logger.info(
                 "initial corruption checking passed; no corruption",
                 local_member_id=f"{parts.member_id:x}",
             )
             return
-        if self._accuse(survey, asked_for=False):
+        if self._accuse(comparison, asked_for=False):
             self._start_tries = 0
 
     # As leader.
@@ -232,41 +232,41 @@ class Corruption:
             self._compact_ns = now_ns + limits.compact_hash_check_ns
             self._check_compactions()
         elif now_ns >= self._periodic_ns and (limits.corrupt_check_ns or alike):
-            self._survey(self._confirm_lead)
+            self._comparison(self._confirm_lead)
 
-    def _confirm_lead(self, survey: Survey) -> None:
+    def _confirm_lead(self, comparison: HashComparison) -> None:
         """Make sure that this member led while the others answered: read again after a quorum."""
         check = self._check
 
         def confirmed(_out: Outbox) -> None:
             if check == self._check:
-                self._finish_periodic(survey)
+                self._finish_periodic(comparison)
 
         self._until_ns = self._now_ns + self._parts.limits.request_timeout_ns
         self._reads.add(INTERNAL, confirmed)
 
-    def _finish_periodic(self, survey: Survey) -> None:
+    def _finish_periodic(self, comparison: HashComparison) -> None:
         parts, limits = self._parts, self._parts.limits
         took_ns = self._now_ns - self._began_ns
         self._end()
         interval_ns = limits.corrupt_check_ns or max(QUIET_INTERVAL_NS, QUIET_RATIO * took_ns)
         self._periodic_ns = self._now_ns + interval_ns
-        parts.voice.info(
-            "finished peer corruption check", number_of_peers_checked=len(survey.peers)
+        parts.logger.info(
+            "finished peer corruption check", number_of_peers_checked=len(comparison.peers)
         )
         asked_for = limits.corrupt_check_ns > 0
-        ahead = self._ahead(survey)
+        ahead = self._ahead(comparison)
         if ahead is not None and asked_for:
             self._raise_alarm(ahead)
-        elif not self._accuse(survey, asked_for=asked_for) and not asked_for and self._suspects:
+        elif not self._accuse(comparison, asked_for=asked_for) and not asked_for and self._suspects:
             self._periodic_ns = self._now_ns + _START_AGAIN_NS
 
-    def _ahead(self, survey: Survey) -> int | None:
+    def _ahead(self, comparison: HashComparison) -> int | None:
         """Return a member that is further than the leader, which none can be."""
-        store, voice = self._parts.store, self._parts.voice
-        for member, peer in survey.peers.items():
+        store, logger = self._parts.store, self._parts.logger
+        for member, peer in comparison.peers.items():
             if peer.revision > store.revision:
-                voice.warning(
+                logger.warning(
                     "revision from follower must be less than or equal to leader's",
                     leader_revision=store.revision,
                     follower_revision=peer.revision,
@@ -274,7 +274,7 @@ class Corruption:
                 )
                 return member
             if peer.compact_revision > store.compacted:
-                voice.warning(
+                logger.warning(
                     "compact revision from follower must be less than or equal to leader's",
                     leader_compact_revision=store.compacted,
                     follower_compact_revision=peer.compact_revision,
@@ -298,45 +298,47 @@ class Corruption:
     def _ask_about(self, hashes: list[HashResult], check: int) -> None:
         """Compare the newest; older ones only while some member could not answer."""
 
-        def take(survey: Survey) -> None:
+        def take(comparison: HashComparison) -> None:
             if check != self._check:
                 return
-            if self._compare_compaction(survey) or len(hashes) == 1:
+            if self._compare_compaction(comparison) or len(hashes) == 1:
                 self._end()
-                self._parts.voice.info("finished compaction hash check")
+                self._parts.logger.info("finished compaction hash check")
             else:
                 self._ask_about(hashes[1:], check)
 
-        self._surveyor.ask_others(hashes[0], take)
+        self._collector.ask_others(hashes[0], take)
 
-    def _compare_compaction(self, survey: Survey) -> bool:
+    def _compare_compaction(self, comparison: HashComparison) -> bool:
         """Tell whether this settles the matter."""
-        own, compared = survey.own, survey.comparable()
+        own, compared = comparison.own, comparison.comparable()
         if any(value != own.hash for value in compared.values()):
             # What a compaction hashed cannot change any more: no need to look twice.
             asked_for = self._parts.limits.compact_hash_check
-            self._accuse(survey, asked_for=asked_for, is_final=True)
+            self._accuse(comparison, asked_for=asked_for, is_final=True)
             return True
-        if len(compared) < survey.asked:
+        if len(compared) < comparison.asked:
             return False
         self._checked_revision = max(self._checked_revision, own.hash_revision)
         return True
 
     # Findings.
 
-    def _accuse(self, survey: Survey, *, asked_for: bool, is_final: bool = False) -> bool:
+    def _accuse(
+        self, comparison: HashComparison, *, asked_for: bool, is_final: bool = False
+    ) -> bool:
         """Raise the alarm for those a majority disagrees with; tell whether it was raised."""
         parts = self._parts
-        groups = survey.groups(parts.member_id)
+        groups = comparison.groups(parts.member_id)
         if len(groups) == 1:
             self._suspects = frozenset()
             return False
         right = majority(groups, parts.membership.members)
         wrong = {m for value, having in groups.items() if value != right for m in having}
-        parts.voice.error(
+        parts.logger.error(
             "found data inconsistency with peers",
-            revision=survey.own.hash_revision,
-            compact_revision=survey.own.compact_revision,
+            revision=comparison.own.hash_revision,
+            compact_revision=comparison.own.compact_revision,
             members_by_hash={
                 f"{value:08x}": [f"{member:x}" for member in having]
                 for value, having in groups.items()
@@ -359,13 +361,15 @@ class Corruption:
             return
         self._propose_alarm(pb.AlarmRequest.ACTIVATE, member)
 
-    def _lift(self, survey: Survey) -> None:
+    def _lift(self, comparison: HashComparison) -> None:
         """Take back the accusation of a rebuilt member that most of all members agree with."""
         parts = self._parts
         self._end()
-        groups = survey.groups(parts.member_id)
-        if majority(groups, parts.membership.members) == survey.own.hash:
-            parts.voice.info("the rebuilt data is the others'", revision=survey.own.hash_revision)
+        groups = comparison.groups(parts.member_id)
+        if majority(groups, parts.membership.members) == comparison.own.hash:
+            parts.logger.info(
+                "the rebuilt data is the others'", revision=comparison.own.hash_revision
+            )
             self._propose_alarm(pb.AlarmRequest.DEACTIVATE, parts.member_id)
 
     def _propose_alarm(self, action: pb.AlarmRequest.AlarmAction, member: int) -> None:

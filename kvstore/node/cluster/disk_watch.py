@@ -43,6 +43,6 @@ class DiskWatch:
             return
         if self._leadership.shed():
             self._handed_over_ns = now_ns
-            parts.voice.warning(
+            parts.logger.warning(
                 "handing leadership over: the log's disk is slow", last_save_ms=took_ns // 1_000_000
             )

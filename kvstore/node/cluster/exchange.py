@@ -163,7 +163,7 @@ class Exchange:
                 continue
             self._on_their_way[member] = metadata.index
             message.snapshot = snapshot
-            parts.voice.info(
+            parts.logger.info(
                 "sending database snapshot", to=f"{member:x}", snapshot_index=metadata.index
             )
             parts.peers.send_snapshot(message)

@@ -68,14 +68,14 @@ class Leadership:
         lead, role = soft_state
         before, self._lead = self._lead, lead
         term, own_id = parts.raft.term, parts.member_id
-        parts.voice.info(
+        parts.logger.info(
             f"{own_id:x} became {_ROLE_NAMES[role]} at term {term}", member_id=f"{own_id:x}"
         )
         if lead == before:
             return False
         if lead == NO_NODE:
             self._lost_ns = now_ns
-            parts.voice.info(f"raft.node: {own_id:x} lost leader {before:x} at term {term}")
+            parts.logger.info(f"raft.node: {own_id:x} lost leader {before:x} at term {term}")
             return False
         self._lost_ns = None
         if before == NO_NODE:
@@ -83,7 +83,7 @@ class Leadership:
         else:
             text = f"raft.node: {own_id:x} changed leader from {before:x} to {lead:x}"
             text += f" at term {term}"
-        parts.voice.info(text)
+        parts.logger.info(text)
         self.changes += 1
         if lead == own_id:
             self._elected_ns = now_ns
@@ -164,7 +164,7 @@ class Leadership:
     def move(self, call_id: int, to: int, now_ns: int) -> None:
         """Hand over to a voting member; the call is answered when it leads, or in time."""
         parts = self._parts
-        parts.voice.info(
+        parts.logger.info(
             "leadership transfer starting",
             local_member_id=f"{parts.member_id:x}",
             current_leader_member_id=f"{parts.raft.lead:x}",
@@ -178,7 +178,7 @@ class Leadership:
         parts = self._parts
         to = self._longest_connected()
         if to == NO_NODE or not parts.raft.is_leader:
-            parts.voice.info(
+            parts.logger.info(
                 "skipped leadership transfer",
                 local_member_id=f"{parts.member_id:x}",
                 current_leader_member_id=f"{parts.raft.lead:x}",
@@ -226,7 +226,7 @@ class Leadership:
         left: list[tuple[int, int, int]] = []
         for call_id, to, since_ns in self._moves:
             if self._lead == to:
-                parts.voice.info(
+                parts.logger.info(
                     "leadership transfer finished",
                     local_member_id=f"{parts.member_id:x}",
                     new_leader_member_id=f"{to:x}",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvstore.batch import ErrandKind, ErrandResult, Outbox
+from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import (
     LEARNER_NOT_READY,
     MEMBER_NOT_FOUND,
@@ -97,7 +97,7 @@ class Promotions:
             return
         refusal = self._readiness(wish.member_id) or may_promote(parts)
         if refusal is not None:
-            parts.figures.note_promotion(refusal)
+            parts.counters.note_promotion(refusal)
             self._end(wish, refusal, out)
             return
         self._wishes.remove(wish)
@@ -109,7 +109,7 @@ class Promotions:
         )
 
         def tell(refused: Refusal | None, out: Outbox) -> None:
-            parts.figures.note_promotion(refused)
+            parts.counters.note_promotion(refused)
             wish.answer(refused or parts.membership.sorted_members(), out)
 
         parts.pending.add_change(change, wish.call_id, tell)
@@ -122,7 +122,7 @@ class Promotions:
         own = progress.get(raft.id)
         match, own_match = progress[member_id].match, 0 if own is None else own.match
         if match < READY_RATIO * own_match:
-            self._parts.voice.warning(
+            self._parts.logger.warning(
                 "rejecting promote learner: learner is not ready",
                 learner_id=f"{member_id:x}",
                 learner_match=match,
@@ -141,12 +141,12 @@ class Promotions:
         if wish.token:
             args = (*args, wish.token)
 
-        def take(result: ErrandResult, out: Outbox) -> None:
+        def take(result: TaskResult, out: Outbox) -> None:
             self._take_answer(wish, result, out)
 
-        self._parts.errands.ask(ErrandKind.POST_PEER, args, take)
+        self._parts.tasks.ask(TaskKind.POST_PEER, args, take)
 
-    def _take_answer(self, wish: _Wish, result: ErrandResult, out: Outbox) -> None:
+    def _take_answer(self, wish: _Wish, result: TaskResult, out: Outbox) -> None:
         wish.is_away = False
         wish.again_ns = self._now_ns + _ASK_AGAIN_NS
         if wish not in self._wishes:
@@ -155,13 +155,13 @@ class Promotions:
             try:
                 self._end(wish, decode_members(result.body), out)
             except WireError as error:
-                self._parts.voice.warning("the leader's answer is unreadable", error=str(error))
+                self._parts.logger.warning("the leader's answer is unreadable", error=str(error))
             return
         text = result.body.decode("utf-8", "replace")
         for phrase, verdict in _VERDICTS:
             if phrase in text:
                 self._end(wish, verdict, out)
                 return
-        self._parts.voice.warning(
+        self._parts.logger.warning(
             "failed to forward a promotion", error=result.error, answer=text[:200]
         )

@@ -71,7 +71,7 @@ def may_promote(parts: Parts) -> Refusal | None:
 
 
 def _refuse(parts: Parts, what: str, refusal: Refusal, **counts: int) -> Refusal:
-    parts.voice.warning(
+    parts.logger.warning(
         f"rejecting member {what} request",
         local_member_id=f"{parts.member_id:x}",
         error=refusal.text,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kvstore.batch import ErrandKind, ErrandResult, Outbox
+from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import (
     CLUSTER_VERSION_UNKNOWN,
     DOWNGRADE_IN_PROGRESS,
@@ -113,9 +113,9 @@ class Versions:
     def _tell(self) -> None:
         before, self._told = self._told, self._parts.membership.cluster_version
         if before is None:
-            self._parts.voice.info("set initial cluster version", cluster_version=self._told)
+            self._parts.logger.info("set initial cluster version", cluster_version=self._told)
         else:
-            self._parts.voice.info("updated cluster version", before=before, to=self._told)
+            self._parts.logger.info("updated cluster version", before=before, to=self._told)
 
     def _ask(self) -> None:
         parts = self._parts
@@ -126,17 +126,17 @@ class Versions:
                 continue
             poll.waiting.add(member_id)
             args = (f"{member_id:x}".encode(), b"/version", b"")
-            parts.errands.ask(ErrandKind.GET_PEER, args, partial(self._take, poll, member_id))
+            parts.tasks.ask(TaskKind.GET_PEER, args, partial(self._take, poll, member_id))
         if not poll.waiting:
             self._decide(poll)
 
-    def _take(self, poll: Poll, member_id: int, result: ErrandResult, _out: Outbox) -> None:
+    def _take(self, poll: Poll, member_id: int, result: TaskResult, _out: Outbox) -> None:
         poll.waiting.discard(member_id)
         poll.servers[member_id] = self._read(member_id, result)
         if not poll.waiting and poll is self._poll and poll.term == self._parts.raft.term:
             self._decide(poll)
 
-    def _read(self, member_id: int, result: ErrandResult) -> Version | None:
+    def _read(self, member_id: int, result: TaskResult) -> Version | None:
         error = result.error
         if not error:
             try:
@@ -145,14 +145,14 @@ class Versions:
                 error = str(unreadable)
             else:
                 if version > parse_version(SERVER_VERSION):
-                    self._parts.voice.warning(
+                    self._parts.logger.warning(
                         "leader found higher-versioned member",
                         local_member_version=SERVER_VERSION,
                         remote_member_id=f"{member_id:x}",
                         remote_member_version=str(version),
                     )
                 return version
-        self._parts.voice.warning(
+        self._parts.logger.warning(
             "failed to get version", remote_member_id=f"{member_id:x}", error=error
         )
         return None
@@ -183,7 +183,7 @@ class Versions:
             return None
         for name, version in (("cluster", current), ("minimal server", least)):
             if target != version.previous_minor():
-                self._parts.voice.error(
+                self._parts.logger.error(
                     f"cannot downgrade from {name} version to downgrade target",
                     downgrade_target=str(target),
                     version=str(version),
@@ -192,11 +192,11 @@ class Versions:
         return target
 
     def _set_version(self, version: Version) -> None:
-        membership, voice = self._parts.membership, self._parts.voice
+        membership, logger = self._parts.membership, self._parts.logger
         if membership.cluster_version is None:
-            voice.info("setting up initial cluster version using v3 API", to=str(version))
+            logger.info("setting up initial cluster version using v3 API", to=str(version))
         else:
-            voice.info(
+            logger.info(
                 "updating cluster version using v3 API",
                 before=membership.cluster_version,
                 to=str(version),
@@ -210,7 +210,7 @@ class Versions:
             return
         wanted = parse_cluster_version(target)
         if all(v is not None and v.without_patch == wanted for v in poll.servers.values()):
-            self._parts.voice.info("the cluster has been downgraded", cluster_version=target)
+            self._parts.logger.info("the cluster has been downgraded", cluster_version=target)
             self._propose(Field.DOWNGRADE_INFO_SET, b"")
 
     def _propose(self, field: int, body: bytes) -> None:
@@ -246,7 +246,7 @@ class Versions:
         elif membership.downgrade_target is not None:
             refusal = DOWNGRADE_IN_PROGRESS
         if refusal is not None:
-            self._parts.voice.warning("rejected downgrade request", error=refusal.text)
+            self._parts.logger.warning("rejected downgrade request", error=refusal.text)
             out.replies.append((call_id, refusal.code, refusal.text.encode()))
         elif enables:
             request = membership_pb2.DowngradeInfoSetRequest(enabled=True, ver=str(target))
@@ -258,7 +258,7 @@ class Versions:
         """Cancel; that there is nothing to cancel is told to the log only, as etcd does."""
         if self._parts.membership.downgrade_target is None:
             text = "etcdserver: no inflight downgrade job"
-            self._parts.voice.warning("failed to cancel downgrade", error=text)
+            self._parts.logger.warning("failed to cancel downgrade", error=text)
             self._answer(call_id, out)
         else:
             self._propose_for(call_id, b"")

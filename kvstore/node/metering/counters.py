@@ -4,7 +4,7 @@
 
 Counters only grow, and start at 0 with the process. Durations are taken with `clock`, a port: the
 simulator's stands still, and then every duration is 0. Whoever reads from another thread sees each
-number as of some moment, not all as of one; `Gathering` in the server reads between two turns.
+number as of some moment, not all as of one; `Gatherer` in the server reads between two turns.
 
 It counts and remembers. What the numbers are called outside is the metrics page's business.
 """
@@ -17,7 +17,7 @@ from kvstore.histograms import NANOSECOND_S, Histogram, exponential
 from kvstore.mvcc.event import Event
 from kvstore.node.limits import MILLISECOND_NS
 from kvstore.node.metering.heavy_hitters import HeavyHitters
-from kvstore.node.metering.rate_limiter import Moderation
+from kvstore.node.metering.rate_limiter import RateLimiter
 
 _SPREAD: Final = 2_654_435_761  # a prime: samples of turns of one size visit every place
 _PREFIXES_MAX: Final = 64  # who is not among them costs a search for the least
@@ -32,14 +32,14 @@ def _standstill() -> int:
     return 0
 
 
-class Figures:
+class Counters:
     """The numbers of one member."""
 
     def __init__(self, clock: Clock = _standstill, slow_apply_ns: int = 100_000_000) -> None:
         """Take the clock (monotonic ns) and how long one request may take to apply."""
         self.clock = clock
         self.slow_apply_ns = slow_apply_ns
-        self.moderation = Moderation()
+        self.rate_limiter = RateLimiter()
         # Time spent, in ns.
         self.apply_ns = 0
         self.read_ns = 0

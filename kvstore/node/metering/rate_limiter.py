@@ -10,7 +10,7 @@ INTERVAL_NS: Final = 10_000_000_000
 LINES_MAX: Final = 10  # of one kind in an interval
 
 
-class Moderation:
+class RateLimiter:
     """Says what may be said."""
 
     __slots__ = ("_kinds",)

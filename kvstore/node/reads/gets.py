@@ -41,4 +41,4 @@ def answer_gets(parts: Parts, gets: Sequence[Get], out: Outbox) -> None:
         (call_id, _OK, header if kv is None else get_response(header, kv))
         for (call_id, _), kv in zip(gets, kvs, strict=True)
     ]
-    parts.figures.ranges += len(gets)
+    parts.counters.ranges += len(gets)

@@ -1,6 +1,6 @@
 """Questions about leases to the leader, who alone counts them down: renewals and times to live.
 
-    Question ──► errand: POST to the leader's peer port ──► answer, "no such lease", or a failure
+    Question ──► task: POST to the leader's peer port ──► answer, "no such lease", or a failure
                      ▲                                                                  │
                      └──────────────────────────── 50 ms ───────────────────────────────┘
 
@@ -10,7 +10,7 @@ full time, however often. Who may ask is judged before.
 
 from typing import Final
 
-from kvstore.batch import ErrandKind, ErrandResult, Outbox
+from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import LEASE_NOT_FOUND, NO_LEADER, TIMEOUT, Refusal
 from kvstore.node.limits import MILLISECOND_NS
 from kvstore.node.parts import Parts
@@ -49,10 +49,10 @@ class Question:
             self._is_away = True
             self._tried_ns = now_ns
             args = (f"{lead:x}".encode(), self.path, self.body)
-            parts.errands.ask(ErrandKind.POST_PEER, args, self._take)
+            parts.tasks.ask(TaskKind.POST_PEER, args, self._take)
         return None
 
-    def _take(self, result: ErrandResult, _out: Outbox) -> None:
+    def _take(self, result: TaskResult, _out: Outbox) -> None:
         self._is_away = False
         if not result.error:
             self.answer = result.body

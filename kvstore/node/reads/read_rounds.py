@@ -18,8 +18,8 @@ from kvstore.errors import LEADER_CHANGED, TIMEOUT, TIMEOUT_WAIT_APPLY, Refusal
 from kvstore.node.limits import MILLISECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL
-from kvstore.node.reads.gets import Get, answer_gets
 from kvstore.node.reads import slow_read
+from kvstore.node.reads.gets import Get, answer_gets
 from kvstore.raft.model import NO_NODE
 
 Answer = Callable[[Outbox], None]
@@ -106,7 +106,7 @@ class ReadRounds:
         if not unanswered:
             return
         self._rounds = [each for each in self._rounds if each.index is not None]
-        self._parts.figures.failed_reads += len(unanswered)
+        self._parts.counters.failed_reads += len(unanswered)
         for each in unanswered:
             self._forget(each)
             self._refuse(each, LEADER_CHANGED, out)
@@ -139,7 +139,7 @@ class ReadRounds:
             self._asked.pop(context, None)
 
     def _refuse(self, each: _Round, refusal: Refusal, out: Outbox) -> None:
-        self._parts.figures.failed_reads += 1
+        self._parts.counters.failed_reads += 1
         text = refusal.text.encode()
         out.replies += [(call_id, refusal.code, text) for call_id, _ in each.gets]
         for call_id, _, is_stream in each.reads:

@@ -19,10 +19,10 @@ from kvstore.errors import Code, Refusal
 from kvstore.failpoints import hit
 from kvstore.node.parts import Parts
 from kvstore.node.ports import Backlog
+from kvstore.node.reads import slow_read
 from kvstore.node.reads.gets import Get, answer_gets
 from kvstore.node.reads.lease_lookups import LeaseLookups
 from kvstore.node.reads.read_rounds import Answer, ReadRounds
-from kvstore.node.reads import slow_read
 from kvstore.node.reads.status import status_response
 from kvstore.wire import splice
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -43,7 +43,7 @@ class Reads:
         self._long: deque[LongRange] = deque()
         self._streams: dict[int, RangeStream] = {}
         self._now_ns = 0
-        self._figures = parts.figures
+        self._counters = parts.counters
         self.guard: Callable[[Outbox], bool] | None = None  # of the call being admitted
 
     # Admission.
@@ -186,14 +186,14 @@ class Reads:
         gets, self._gets = self._gets, []
         if not (answers or gets or self._rounds.is_waiting):
             return
-        figures = self._figures
-        began_ns, ranges, refused = figures.clock(), figures.ranges, figures.refused_ranges
+        counters = self._counters
+        began_ns, ranges, refused = counters.clock(), counters.ranges, counters.refused_ranges
         for answer in answers:
             answer(out)
         if gets:
             answer_gets(self._parts, gets, out)
         self._rounds.answer(out)
-        figures.note_reads(figures.clock() - began_ns, ranges, refused)
+        counters.note_reads(counters.clock() - began_ns, ranges, refused)
 
     def step(self, backlog: Backlog, out: Outbox) -> bool:
         """Do a slice of the long reads; tell whether any could go on at once."""
@@ -228,10 +228,10 @@ class Reads:
             if not isinstance(counted, Refusal) and counted.count > slice_keys:
                 self._long.append(LongRange(self._parts, call_id, request, counted.count))
                 return
-        self._figures.ranges += 1
+        self._counters.ranges += 1
         answer = execute_range(store, request)
         if isinstance(answer, Refusal):
-            self._figures.refused_ranges += 1
+            self._counters.refused_ranges += 1
             out.replies.append((call_id, answer.code, answer.text.encode()))
             return
         out.replies.append((call_id, Code.OK, _range_response(self._parts, answer)))
@@ -257,7 +257,7 @@ class LongRange:
         self._pinned = request.revision if request.revision > 0 else parts.store.revision
         self._next_key = request.key
         self._kvs: list[bytes] = []
-        self._began_ns = parts.figures.clock()
+        self._began_ns = parts.counters.clock()
         self._wanted = fetch_limit(request) or count
 
     def step(self, out: Outbox) -> bool:
@@ -309,7 +309,7 @@ class RangeStream:
         self._sent = 0
         self._header_revision = parts.store.revision
         self._pinned = request.revision if request.revision > 0 else parts.store.revision
-        parts.figures.ranges += 1
+        parts.counters.ranges += 1
 
     def step(self, out: Outbox) -> bool:
         """Send one chunk; return True once the last is sent."""

@@ -15,21 +15,21 @@ from kvstore.wire.loggable import duration_text, loggable
 
 def warn_retry(parts: Parts, context: bytes, retry_ns: int, now_ns: int) -> None:
     """Tell that the leader has not answered, and is asked again."""
-    if parts.figures.moderation.admit("read-index", now_ns) is None:
+    if parts.counters.rate_limiter.admit("read-index", now_ns) is None:
         return
     fields: dict[str, object] = {
         "sent-request-id": int.from_bytes(context, "big"),
         "retry-timeout": duration_text(retry_ns),
     }
-    parts.voice.warning("waiting for ReadIndex response took too long, retrying", **fields)
+    parts.logger.warning("waiting for ReadIndex response took too long, retrying", **fields)
 
 
 def warn_timeout(parts: Parts, timeout_ns: int, now_ns: int) -> None:
     """Count and tell that the leader never answered."""
-    parts.figures.slow_reads += 1
-    if parts.figures.moderation.admit("read-index-timeout", now_ns) is None:
+    parts.counters.slow_reads += 1
+    if parts.counters.rate_limiter.admit("read-index-timeout", now_ns) is None:
         return
-    parts.voice.warning(
+    parts.logger.warning(
         "timed out waiting for read index response (local node might have slow network)",
         timeout=duration_text(timeout_ns),
     )
@@ -39,14 +39,14 @@ def note_long(
     parts: Parts, request: pb.RangeRequest, answer: RangeAnswer | Refusal, began_ns: int
 ) -> None:
     """Count a range that took several turns, and tell if that was long."""
-    figures = parts.figures
-    took_ns = figures.clock() - began_ns
+    counters = parts.counters
+    took_ns = counters.clock() - began_ns
     went_well = not isinstance(answer, Refusal)
-    figures.ranges += 1
-    figures.range_seconds[went_well].add(took_ns * NANOSECOND_S)
-    if took_ns <= figures.slow_apply_ns:
+    counters.ranges += 1
+    counters.range_seconds[went_well].add(took_ns * NANOSECOND_S)
+    if took_ns <= counters.slow_apply_ns:
         return
-    figures.slow_applies += 1
+    counters.slow_applies += 1
     response = ""
     if isinstance(answer, RangeAnswer):
         size_bytes = sum(map(len, answer.kvs))

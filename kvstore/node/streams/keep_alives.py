@@ -28,7 +28,7 @@ from kvstore.errors import (
 )
 from kvstore.failpoints import armed, hit
 from kvstore.lease.lessor import NOT_PRIMARY, RENEW_LATER
-from kvstore.node.auth.checker import AuthDesk
+from kvstore.node.auth.checker import AuthChecker
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.parts import Parts
 from kvstore.node.reads.lease_forwarding import RENEW, Question
@@ -60,10 +60,10 @@ class _Renewal:
 class KeepAlives:
     """The keep-alive streams."""
 
-    def __init__(self, parts: Parts, leadership: Leadership, desk: AuthDesk) -> None:
+    def __init__(self, parts: Parts, leadership: Leadership, checker: AuthChecker) -> None:
         self._parts = parts
         self._leadership = leadership
-        self._desk = desk
+        self._checker = checker
         self._streams: dict[int, deque[_Renewal]] = {}
         self._for_peers: set[int] = set()  # streams of other members: answered here or not at all
         self._half_closed: set[int] = set()
@@ -200,7 +200,7 @@ class KeepAlives:
         """Return the seconds a lease now has (0: there is none), a refusal, or None: not yet."""
         for_peer = stream_id in self._for_peers
         if not for_peer:
-            refusal = self._desk.check_renew(stream_id, renewal.lease)
+            refusal = self._checker.check_renew(stream_id, renewal.lease)
             if refusal is not None:
                 return refusal
         if self._parts.raft.is_leader:

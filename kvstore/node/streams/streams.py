@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from kvstore.batch import AS_PEER, HAS_LEADER, Inbox, Outbox
 from kvstore.errors import LEARNER_NOT_SUPPORTED, NO_LEADER, Code, Refusal
-from kvstore.node.auth.checker import AuthDesk
+from kvstore.node.auth.checker import AuthChecker
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.parts import Parts
 from kvstore.node.streams.keep_alives import KeepAlives
@@ -22,11 +22,11 @@ SERVED = frozenset({rpc.WATCH, rpc.LEASE_KEEP_ALIVE})
 class Streams:
     """The open streams of messages."""
 
-    def __init__(self, parts: Parts, leadership: Leadership, desk: AuthDesk) -> None:
+    def __init__(self, parts: Parts, leadership: Leadership, checker: AuthChecker) -> None:
         self._parts = parts
         self._leadership = leadership
-        self._desk = desk
-        self._keep_alives = KeepAlives(parts, leadership, desk)
+        self._checker = checker
+        self._keep_alives = KeepAlives(parts, leadership, checker)
         self._need_leader: dict[int, None] = {}
 
     def open(self, inbox: Inbox, out: Outbox) -> None:
@@ -59,7 +59,7 @@ class Streams:
         if not self._keep_alives.close(stream_id):
             self._parts.hub.close(stream_id)
         self._need_leader.pop(stream_id, None)
-        self._desk.forget(stream_id)
+        self._checker.forget(stream_id)
 
     def receive(self, inbox: Inbox, out: Outbox) -> None:
         """Handle the messages of all streams."""

@@ -22,7 +22,7 @@ class Housekeeping:
         self._propose = propose
         self._alarm = (parts.member_id, int(pb.AlarmType.NOSPACE))
         self._space = Space(
-            parts.voice, parts.quota.limit_bytes, is_alarmed=parts.alarms.is_raised(self._alarm)
+            parts.logger, parts.quota.limit_bytes, is_alarmed=parts.alarms.is_raised(self._alarm)
         )
         self._compaction: AutoCompaction | None = None  # its time begins with the first turn
         self._look_ns = 0
@@ -42,7 +42,7 @@ class Housekeeping:
         store = parts.store
         revision = compaction.step(now_ns, store.revision, store.compacted, leads=leads)
         if revision:
-            parts.voice.info(
+            parts.logger.info(
                 f"starting auto {parts.limits.auto_compaction_mode} compaction", revision=revision
             )
             self._propose(

@@ -133,7 +133,7 @@ class Maintenance:
             if not is_idle and now_ns < self._hash_due_ns:
                 return self._hash_due_ns
             self._hash_due_ns = now_ns + self._parts.limits.compaction_pause_ns
-        clock = self._parts.figures.clock
+        clock = self._parts.counters.clock
         began_ns = clock()
         result = job.step(self._parts.limits.hash_rows)
         self._hash_ns += clock() - began_ns
@@ -148,10 +148,10 @@ class Maintenance:
             return None
         if is_idle or now_ns >= self._compaction_due_ns:
             self._compaction_due_ns = now_ns + limits.compaction_pause_ns
-            figures = self._parts.figures
-            began_ns = figures.clock()
+            counters = self._parts.counters
+            began_ns = counters.clock()
             is_done = store.compaction_step(limits.compaction_rows)
-            figures.note_compaction(figures.clock() - began_ns)
+            counters.note_compaction(counters.clock() - began_ns)
             if is_done:
                 return None
         return now_ns if is_idle else self._compaction_due_ns
@@ -173,7 +173,7 @@ class Maintenance:
 
     def _answer_hash(self, asker: _Asker, result: HashResult | int, out: Outbox) -> None:
         parts = self._parts
-        parts.figures.note_hash(isinstance(result, HashResult), self._hash_ns)
+        parts.counters.note_hash(isinstance(result, HashResult), self._hash_ns)
         self._hash_ns = 0
         if not isinstance(asker, int):
             assert isinstance(result, HashResult), "hashes in the background are of a revision"
@@ -193,8 +193,8 @@ class Maintenance:
 
     def _finish_compaction(self, out: Outbox) -> None:
         parts = self._parts
-        parts.figures.note_compacted()
-        parts.voice.info("finished scheduled compaction", compact_revision=parts.store.compacted)
+        parts.counters.note_compacted()
+        parts.logger.info("finished scheduled compaction", compact_revision=parts.store.compacted)
         header = parts.headers.field(parts.store.revision, parts.raft.term)
         out.replies += [(call_id, Code.OK, header) for call_id in self._compactions]
         self._compactions = []
@@ -207,8 +207,8 @@ class Maintenance:
         self._upkeep.stamp()  # each step may commit
         if not is_running:
             self._defragments, self._next_defragments = self._next_defragments, []
-            parts.voice.info("starting defragment")
-            parts.figures.note_defragment_begins()
+            parts.logger.info("starting defragment")
+            parts.counters.note_defragment_begins()
             try:
                 parts.backend.start_defragment()
             except DefragmentError as error:
@@ -220,14 +220,14 @@ class Maintenance:
         except DefragmentError as error:
             self._fail_defragment(error, out)
             return now_ns
-        parts.figures.note_defragmented()
-        parts.voice.info("finished defragment", db_size_bytes=parts.backend.size_bytes())
+        parts.counters.note_defragmented()
+        parts.logger.info("finished defragment", db_size_bytes=parts.backend.size_bytes())
         out.replies += [(call_id, Code.OK, b"") for call_id in self._defragments]
         self._defragments = []
         return now_ns
 
     def _fail_defragment(self, error: DefragmentError, out: Outbox) -> None:
-        self._parts.voice.warning("failed to defragment", error=str(error))
+        self._parts.logger.warning("failed to defragment", error=str(error))
         text = str(error).encode()
         out.replies += [(call_id, Code.UNKNOWN, text) for call_id in self._defragments]
         self._defragments = []

@@ -11,7 +11,7 @@ raised for a write that did not fit, or found raised, and space short, when it s
 
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 
 WARN_PERCENTS: Final = (80, 90, 95)
 CLEAR_PERCENT: Final = 90
@@ -22,9 +22,9 @@ RETRY_NS: Final = 5 * 10**9
 class Space:
     """Watches one member's database grow towards its quota, and shrink."""
 
-    def __init__(self, voice: Voice, limit_bytes: int, *, is_alarmed: bool) -> None:
+    def __init__(self, logger: Logger, limit_bytes: int, *, is_alarmed: bool) -> None:
         """Watch for limit_bytes (below 0: none); is_alarmed: the alarm stands since before."""
-        self._voice = voice
+        self._logger = logger
         self._limit_bytes = limit_bytes
         self._is_own = False
         self._is_inherited = is_alarmed
@@ -52,7 +52,7 @@ class Space:
         if not self._is_own or percent >= CLEAR_PERCENT or now_ns < self._again_ns:
             return False
         self._again_ns = now_ns + RETRY_NS
-        self._voice.info(
+        self._logger.info(
             "space is back: ending the NOSPACE alarm",
             in_use_bytes=in_use_bytes,
             quota_bytes=self._limit_bytes,
@@ -62,7 +62,7 @@ class Space:
     def _warn(self, percent: int, in_use_bytes: int) -> None:
         reached = max((each for each in WARN_PERCENTS if percent >= each), default=0)
         if reached > self._warned_percent:
-            self._voice.warning(
+            self._logger.warning(
                 "the database comes near its quota; writes are refused when it is reached",
                 in_use_bytes=in_use_bytes,
                 quota_bytes=self._limit_bytes,

@@ -111,7 +111,7 @@ class Upkeep:
         self.commit(now_ns)
         metadata = raft.create_snapshot_metadata(applied)
         parts.snapshots.save(metadata, parts.membership)
-        parts.voice.info("saved snapshot", snapshot_index=applied)
+        parts.logger.info("saved snapshot", snapshot_index=applied)
         self._snapshot_index = applied
         self._compact(applied - parts.limits.snapshot_catchup_entries)
 

@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.endpoints import discover, without_scheme
 from kvstore.proxy.gateway.remotes import Remotes
 from kvstore.proxy.gateway.tcp_relay import TcpRelay, new_dice
@@ -26,9 +26,9 @@ _PORT_MAX: Final = 65535
 
 def run(values: Values) -> int:
     """Relay until told to stop; ConfigError if it cannot begin."""
-    voice = open_log(("default",), "info", "json")
-    voice.info("Running: ", args=sys.argv)
-    services = _services(values, voice)
+    logger = open_log(("default",), "info", "json")
+    logger.info("Running: ", args=sys.argv)
+    services = _services(values, logger)
     address = str(values["listen-addr"])
     _refuse_itself(address, services)
     if not services:
@@ -36,17 +36,17 @@ def run(values: Values) -> int:
     listening = _listen(address)
     delay_ns = values["retry-delay"]
     assert isinstance(delay_ns, int)
-    relay = TcpRelay(listening, Remotes(services, new_dice()), delay_ns / 1e9, voice)
-    notify_ready(voice)
-    asyncio.run(_until_told(relay, voice))
+    relay = TcpRelay(listening, Remotes(services, new_dice()), delay_ns / 1e9, logger)
+    notify_ready(logger)
+    asyncio.run(_until_told(relay, logger))
     return 0
 
 
-async def _until_told(relay: TcpRelay, voice: Voice) -> None:
+async def _until_told(relay: TcpRelay, logger: Logger) -> None:
     task = asyncio.create_task(relay.run(), name="gateway")
 
     def stop(number: int) -> None:
-        voice.info("received signal; shutting down", signal=signal.Signals(number).name)
+        logger.info("received signal; shutting down", signal=signal.Signals(number).name)
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,8 +57,8 @@ async def _until_told(relay: TcpRelay, voice: Voice) -> None:
         return
 
 
-def _services(values: Values, voice: Voice) -> list[Service]:
-    found = discover(values, str(values["trusted-ca-file"]), voice).services
+def _services(values: Values, logger: Logger) -> list[Service]:
+    found = discover(values, str(values["trusted-ca-file"]), logger).services
     if found:
         return found
     endpoints = values["endpoints"]

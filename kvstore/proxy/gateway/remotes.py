@@ -29,9 +29,9 @@ class Remote:
 class Remotes:
     """All endpoints."""
 
-    def __init__(self, services: Iterable[Service], dice: random.Random) -> None:
+    def __init__(self, services: Iterable[Service], rng: random.Random) -> None:
         self.all: Final = [Remote(each) for each in services]
-        self._dice = dice
+        self._rng = rng
         self._count = 0
 
     def pick(self) -> Remote | None:
@@ -45,9 +45,9 @@ class Remotes:
         unweighted = [each for each in candidates if not each.service.weight]
         if not weighted:
             return self._next_of(unweighted)
-        if unweighted and self._dice.randrange(_WEIGHTLESS_PART) == 1:
+        if unweighted and self._rng.randrange(_WEIGHTLESS_PART) == 1:
             return self._next_of(unweighted)
-        return self._dice.choices(weighted, [each.service.weight for each in weighted])[0]
+        return self._rng.choices(weighted, [each.service.weight for each in weighted])[0]
 
     def _next_of(self, candidates: list[Remote]) -> Remote:
         chosen = candidates[self._count % len(candidates)]

@@ -14,7 +14,7 @@ import random
 import socket
 from typing import Final
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.gateway.remotes import Remote, Remotes
 from kvstore.wire.loggable import duration_text
 
@@ -29,20 +29,20 @@ class TcpRelay:
     """Relays connections until cancelled."""
 
     def __init__(
-        self, listening: socket.socket, remotes: Remotes, interval_s: float, voice: Voice
+        self, listening: socket.socket, remotes: Remotes, interval_s: float, logger: Logger
     ) -> None:
         """Take a listening socket; interval_s of 0 means five minutes, as in etcd."""
         self._listening = listening
         self._remotes = remotes
         self._interval_s = interval_s or _DEFAULT_INTERVAL_S
         self._interval = duration_text(int(self._interval_s * 1e9))
-        self._voice = voice
+        self._logger = logger
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Accept and relay until cancelled."""
         addresses = [each.address for each in self._remotes.all]
-        self._voice.info("ready to proxy client requests", endpoints=addresses)
+        self._logger.info("ready to proxy client requests", endpoints=addresses)
         loop = asyncio.get_running_loop()
         self._listening.setblocking(False)
         self._begin(self._monitor(), "monitor")
@@ -51,11 +51,11 @@ class TcpRelay:
                 try:
                     incoming, _ = await loop.sock_accept(self._listening)
                 except OSError as error:  # out of files, say: those that are open end some time
-                    self._voice.warning("cannot accept a connection", error=str(error))
+                    self._logger.warning("cannot accept a connection", error=str(error))
                     await asyncio.sleep(_ACCEPT_AGAIN_S)
                     continue
                 if len(self._tasks) >= CONNECTIONS_MAX:
-                    self._voice.warning(
+                    self._logger.warning(
                         "closed a connection: too many are open", limit=CONNECTIONS_MAX
                     )
                     incoming.close()
@@ -99,7 +99,7 @@ class TcpRelay:
                 return await _dial(remote)
             except OSError as error:
                 remote.is_active = False
-                self._voice.warning(
+                self._logger.warning(
                     "deactivated endpoint",
                     address=remote.address,
                     interval=self._interval,
@@ -117,7 +117,7 @@ class TcpRelay:
         try:
             (await _dial(remote)).close()
         except OSError as error:
-            self._voice.warning(
+            self._logger.warning(
                 "failed to activate endpoint (stay inactive for another interval)",
                 address=remote.address,
                 interval=self._interval,
@@ -125,7 +125,7 @@ class TcpRelay:
             )
         else:
             remote.is_active = True
-            self._voice.info("activated", address=remote.address)
+            self._logger.info("activated", address=remote.address)
 
 
 async def _dial(remote: Remote) -> socket.socket:

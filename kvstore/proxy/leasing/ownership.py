@@ -14,7 +14,7 @@ from typing import Final
 
 from kvstore.batch import Metadata
 from kvstore.errors import LEASE_NOT_FOUND
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.cluster_kv import KvCalls
 from kvstore.proxy.leasing.messages import (
     REVOKE,
@@ -50,17 +50,17 @@ class Ownership:
         cluster: KvCalls,
         prefix: Namespace,
         namespace: Namespace | None,
-        voice: Voice,
+        logger: Logger,
         *,
         ttl_s: int = SESSION_TTL_S,
     ) -> None:
         """Own nothing yet; prefix is of the leasing keys, inside the namespace."""
         self._cluster = cluster
         self._prefix = prefix
-        self._voice = voice
-        self._session = Session(upstream, ttl_s, voice)
+        self._logger = logger
+        self._session = Session(upstream, ttl_s, logger)
         self._watch = LeasingWatch(
-            upstream, prefix, namespace, voice, self._on_event, self._session.end
+            upstream, prefix, namespace, logger, self._on_event, self._session.end
         )
         self._waiting: dict[bytes, set[asyncio.Future[None]]] = {}  # by leasing key
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,14 +82,14 @@ class Ownership:
             try:
                 await self._session.grant()
                 fields: dict[str, object] = {"lease-id": f"{self._session.lease_id:x}"}
-                self._voice.info("leasing session began", **fields)
+                self._logger.info("leasing session began", **fields)
                 await self._session.keep_alive()
                 self.keys.clear()
                 if not self._is_closed:
-                    self._voice.warning("leasing session is over", **fields)
+                    self._logger.warning("leasing session is over", **fields)
                     await self._session.revoke()
             except CallRefusedError as error:
-                self._voice.warning("failed to create a leasing session", error=error.text)
+                self._logger.warning("failed to create a leasing session", error=error.text)
             await asyncio.sleep(_RETRY_S)
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class Ownership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session.lease_id and not await self._session.revoke():
-            self._voice.warning("leasing keys end with their lease", ttl_s=SESSION_TTL_S)
+            self._logger.warning("leasing keys end with their lease", ttl_s=SESSION_TTL_S)
 
     # Reading and acquiring.
 
@@ -120,7 +120,7 @@ class Ownership:
             return await self._acquire(attempt, metadata)
         except CallRefusedError as error:
             # The read goes its usual way, where what is wrong is answered.
-            self._voice.debug("a key was not acquired", error=error.text)
+            self._logger.debug("a key was not acquired", error=error.text)
             if (error.code, error.text) == LEASE_NOT_FOUND:
                 self._session.end()
             return None
@@ -201,7 +201,7 @@ class Ownership:
                 await self.txn(request, _NOBODY)
             except CallRefusedError as error:
                 if not is_passing(error):
-                    self._voice.warning("a leasing key was not given back", error=error.text)
+                    self._logger.warning("a leasing key was not given back", error=error.text)
                     self._session.end()
             else:
                 return

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kvstore.batch import Metadata
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream
 from kvstore.runtime.local_client import CallRefusedError
@@ -35,14 +35,14 @@ class LeasingWatch:
         upstream: Upstream,
         prefix: Namespace,
         namespace: Namespace | None,
-        voice: Voice,
+        logger: Logger,
         on_event: OnEvent,
         on_gap: Callable[[], None],
     ) -> None:
         self._upstream = upstream
         self._prefix = prefix
         self._namespace = namespace
-        self._voice = voice
+        self._logger = logger
         self._on_event = on_event
         self._on_gap = on_gap
         self._next_revision = 0  # 0: from now on
@@ -64,7 +64,7 @@ class LeasingWatch:
             try:
                 await self._follow()
             except CallRefusedError as error:
-                self._voice.debug("the watch of leasing keys broke", error=error.text)
+                self._logger.debug("the watch of leasing keys broke", error=error.text)
             pause_s = _PAUSE_S if self.is_open else min(2 * pause_s, _PAUSE_MAX_S)
             self._opened.clear()
             await asyncio.sleep(pause_s * random.SystemRandom().uniform(0.5, 1.5))
@@ -89,7 +89,7 @@ class LeasingWatch:
 
     def _lose_track(self, response: pb.WatchResponse) -> None:
         reason = response.cancel_reason or "it was compacted"
-        self._voice.warning("the watch of leasing keys was cancelled", error=reason)
+        self._logger.warning("the watch of leasing keys was cancelled", error=reason)
         self._opened.clear()
         self._next_revision = 0
         self._on_gap()

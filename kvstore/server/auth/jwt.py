@@ -33,7 +33,7 @@ from jwt.types import Options
 from kvstore.auth.tokens import Claims
 from kvstore.config.values import parse_duration
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.runtime.clock import Clock
 
 PrivateKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
@@ -94,11 +94,11 @@ class JwtKeys:
         self._decoder = jwt.PyJWT()
 
     @classmethod
-    def of_options(cls, options: dict[str, str], voice: Voice, clock: Clock) -> Self:
+    def of_options(cls, options: dict[str, str], logger: Logger, clock: Clock) -> Self:
         """Load the keys the options of --auth-token=jwt name; ConfigError says what is wrong."""
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
-            voice.warning("unknown JWT options", keys=unknown)
+            logger.warning("unknown JWT options", keys=unknown)
         method = options.get("sign-method", "")
         ttl_ns = TTL_DEFAULT_NS
         if text := options.get("ttl", ""):
@@ -111,7 +111,7 @@ class JwtKeys:
         if method in _SECRET_METHODS:
             if not private:
                 raise ConfigError(f"--auth-token: {method} needs priv-key, the file of the secret")
-            _check_secret(method, private, voice)
+            _check_secret(method, private, logger)
             return cls(method, private, private, ttl_ns, clock)
         if method not in _KEY_TYPES:
             known = ", ".join(sorted([*_SECRET_METHODS, *_KEY_TYPES]))
@@ -175,14 +175,14 @@ def _read(options: dict[str, str], name: str) -> bytes:
         raise ConfigError(f"--auth-token: {name} {path}: {error.strerror}") from error
 
 
-def _check_secret(method: str, secret: bytes, voice: Voice) -> None:
+def _check_secret(method: str, secret: bytes, logger: Logger) -> None:
     try:
         jwt.get_algorithm_by_name(method).prepare_key(secret)
     except jwt.InvalidKeyError as error:
         raise ConfigError(f"--auth-token: priv-key is no secret for {method}: {error}") from error
     least = int(method[2:]) // 8
     if len(secret) < least:
-        voice.warning("the secret of the tokens is short", bytes=len(secret), recommended=least)
+        logger.warning("the secret of the tokens is short", bytes=len(secret), recommended=least)
 
 
 def _load_pair(

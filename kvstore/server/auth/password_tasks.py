@@ -1,11 +1,11 @@
 """Password work off the turn: hashing, checking and signing in a few threads.
 
-    drain(out)   takes the errands that are done here and starts them
+    drain(out)   takes the tasks that are done here and starts them
     fill(inbox)  hands over what has been finished since
 
 bcrypt lets go of the interpreter while it works, so as many threads as there are processors are
-worth having; the queue before them is bounded by how many errands the node asks for. Other kinds
-of errands are left for others.
+worth having; the queue before them is bounded by how many tasks the node asks for. Other kinds
+of tasks are left for others.
 """
 
 import os
@@ -15,17 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from kvstore.auth.tokens import TokenKeys
-from kvstore.batch import Errand, ErrandKind, ErrandResult, Inbox, Outbox
+from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind, TaskResult
 from kvstore.server.auth.passwords import PasswordCheck, hash_password
 
 THREADS_MAX: Final = 8
-KINDS: Final = frozenset(
-    {ErrandKind.CHECK_PASSWORD, ErrandKind.HASH_PASSWORD, ErrandKind.SIGN_TOKEN}
-)
+KINDS: Final = frozenset({TaskKind.CHECK_PASSWORD, TaskKind.HASH_PASSWORD, TaskKind.SIGN_TOKEN})
 
 
-class PasswordErrands:
-    """A source of the driver; its threads are started with the first errand."""
+class PasswordTasks:
+    """A source of the driver; its threads are started with the first task."""
 
     def __init__(self, wake: Callable[[], None], keys: TokenKeys | None) -> None:
         """Take what makes the driver take a turn, and the keys of signed tokens if there are."""
@@ -33,16 +31,16 @@ class PasswordErrands:
         self._keys = keys
         self._check = PasswordCheck()
         self._lock = threading.Lock()
-        self._done: list[ErrandResult] = []
+        self._done: list[TaskResult] = []
         self._pool: ThreadPoolExecutor | None = None
 
     def drain(self, out: Outbox) -> None:
-        """Take the errands that are done here, and start them."""
-        if not out.errands:
+        """Take the tasks that are done here, and start them."""
+        if not out.tasks:
             return
-        mine = [each for each in out.errands if each.kind in KINDS]
+        mine = [each for each in out.tasks if each.kind in KINDS]
         if mine:
-            out.errands = [each for each in out.errands if each.kind not in KINDS]
+            out.tasks = [each for each in out.tasks if each.kind not in KINDS]
             self.start(mine)
 
     def fill(self, inbox: Inbox) -> None:
@@ -50,43 +48,43 @@ class PasswordErrands:
         if self._done:
             with self._lock:
                 done, self._done = self._done, []
-            inbox.errands += done
+            inbox.task_results += done
 
-    def start(self, errands: Sequence[Errand]) -> None:
-        """Start errands of the kinds done here; each ends in some later fill."""
+    def start(self, tasks: Sequence[OffloadedTask]) -> None:
+        """Start tasks of the kinds done here; each ends in some later fill."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
                 min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="password"
             )
-        for errand in errands:
-            self._pool.submit(self._run, errand)
+        for task in tasks:
+            self._pool.submit(self._run, task)
 
     def stop(self) -> None:
         """Finish what is being worked on, drop what waits."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def _run(self, errand: Errand) -> None:
+    def _run(self, task: OffloadedTask) -> None:
         try:
-            result = ErrandResult(errand.id, "", self._work(errand))
+            result = TaskResult(task.id, "", self._work(task))
         except Exception as error:  # whatever it was, somebody waits for an answer
-            result = ErrandResult(errand.id, str(error) or type(error).__name__, b"")
+            result = TaskResult(task.id, str(error) or type(error).__name__, b"")
         with self._lock:
             self._done.append(result)
         self._wake()
 
-    def _work(self, errand: Errand) -> bytes:
-        args = errand.args
-        match errand.kind:
-            case ErrandKind.CHECK_PASSWORD:
+    def _work(self, task: OffloadedTask) -> bytes:
+        args = task.args
+        match task.kind:
+            case TaskKind.CHECK_PASSWORD:
                 if not self._check.matches(args[0], args[1]):
                     raise ValueError("the password is wrong")
                 return b""
-            case ErrandKind.HASH_PASSWORD:
+            case TaskKind.HASH_PASSWORD:
                 return hash_password(args[0], int(args[1]))
-            case ErrandKind.SIGN_TOKEN:
+            case TaskKind.SIGN_TOKEN:
                 if self._keys is None:
                     raise ValueError("there are no keys to sign with")
                 return self._keys.sign(args[0].decode(), int(args[1])).encode()
             case _:
-                raise ValueError(f"{errand.kind.name} is not done here")
+                raise ValueError(f"{task.kind.name} is not done here")

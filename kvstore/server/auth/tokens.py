@@ -19,7 +19,7 @@ from kvstore.auth.tokens import (
 )
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.runtime.clock import Clock
 
 COST_MIN: Final = 4
@@ -29,7 +29,7 @@ COST_DEFAULT: Final = 10
 _SECRETS: Final = random.SystemRandom()
 
 
-def tokens_of(config: Config, voice: Voice, clock: Clock) -> Tokens:
+def tokens_of(config: Config, logger: Logger, clock: Clock) -> Tokens:
     """Return the tokens the flags ask for; ConfigError for a kind or a key that cannot be used."""
     kind, options = split_options(str(config.values.get("auth-token", "simple")))
     if kind == "simple":
@@ -38,7 +38,7 @@ def tokens_of(config: Config, voice: Voice, clock: Clock) -> Tokens:
     if kind == "jwt":
         from kvstore.server.auth.jwt import JwtKeys
 
-        return SignedTokens(JwtKeys.of_options(options, voice, clock))
+        return SignedTokens(JwtKeys.of_options(options, logger, clock))
     if kind == "":
         return NoTokens()
     raise ConfigError(f'--auth-token: unknown kind of token "{kind}"; known are simple and jwt')

@@ -35,7 +35,7 @@ _CHECKPOINT_INTERVAL_NS = 300 * SECOND_NS  # etcd's
 
 
 def build(
-    config: Config, booted: Boot, places: DataDir, clock: Clock, voice: Log, files: Files
+    config: Config, booted: Boot, places: DataDir, clock: Clock, logger: Log, files: Files
 ) -> Parts:
     """Restore every room from what was booted."""
     limits = limits_of(config)
@@ -49,18 +49,18 @@ def build(
         _CHECKPOINT_INTERVAL_NS if gates["LeaseCheckpoint"] else None,
     )
     for key, lease in lessor.restore(store.restore()):
-        voice.warning("key of a lease that does not exist", key=key, lease=f"{lease:016x}")
+        logger.warning("key of a lease that does not exist", key=key, lease=f"{lease:016x}")
     alarms = Alarms(backend)
     alarms.restore()
     learners_max = config.values.get("max-learners", 1)
     membership = Membership(backend, learners_max=int(str(learners_max)))
     membership.restore()
-    auth = AuthStore(backend, tokens_of(config, voice, clock))
+    auth = AuthStore(backend, tokens_of(config, logger, clock))
     auth.restore()
     headers = HeaderMaker(booted.cluster_id, booted.member_id)
     quota = Quota(config.quota_backend_bytes)
     # Not a secret: timeouts and jitter only need to differ between members.
-    dice = random.Random(booted.member_id ^ clock.unix_ms())
+    rng = random.Random(booted.member_id ^ clock.unix_ms())
     raft = RawNode(
         RaftConfig(
             booted.member_id,
@@ -69,7 +69,7 @@ def build(
             tells_commits=False,  # the exchange has them told
         ),
         booted.raft,
-        dice,
+        rng,
     )
     if booted.founding:
         raft.bootstrap(booted.founding)
@@ -77,7 +77,7 @@ def build(
         places.snap,
         booted.wal,
         backend,
-        voice,
+        logger,
         max_wals=config.max_wals,
         max_snapshots=int(str(config.values["max-snapshots"])),
         files=files,
@@ -99,7 +99,7 @@ def build(
             max_message_bytes=config.max_request_bytes + (512 << 10),
             progress_interval_ns=int(config.watch_progress_notify_interval_s * SECOND_NS),
         ),
-        dice,
+        rng,
     )
     return Parts(
         member_id=booted.member_id,
@@ -120,7 +120,7 @@ def build(
         headers=headers,
         request_ids=RequestIds(booted.member_id, clock.unix_ms()),
         pending=Pending(),
-        voice=voice,
+        logger=logger,
         remotes={each: tuple(urls) for each, urls in booted.remotes.items()},
     )
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kvstore.errors import ConfigError, DataDirError
+from kvstore.logger import Logger
 from kvstore.mvcc.backend import Backend, Table
 from kvstore.mvcc.meta_rows import (
     CLUSTER_VERSION_KEY,
     CONSISTENT_INDEX_KEY,
     STORAGE_VERSION_KEY,
 )
-from kvstore.node.ports import Voice
 from kvstore.raft.model import (
     EMPTY_HARD_STATE,
     ConfChange,
@@ -71,7 +71,7 @@ class Boot(NamedTuple):
 def boot(
     places: DataDir,
     founding: Founding,
-    voice: Voice,
+    logger: Logger,
     *,
     files: Files,
     open_backend: Callable[[Path], Backend] = LmdbBackend,
@@ -79,20 +79,20 @@ def boot(
 ) -> Boot:
     """Open or make everything under the data directory."""
     if not Wal.exists(places.wal, files):
-        return _found(places, founding, voice, files, open_backend, segment_bytes)
+        return _found(places, founding, logger, files, open_backend, segment_bytes)
     if founding.discover is not None:
-        voice.warning(
+        logger.warning(
             "discovery token is ignored since cluster already initialized; valid logs are found",
             wal_dir=str(places.wal),
         )
     last = read_last_snapshot(places.wal, files) or INITIAL_SNAPSHOT
     taken = take_over(places.member, LmdbBackend, snapshot_index=last.index, files=files)
     if taken is not None:
-        voice.info("took over an etcd data directory", rows=taken.rows, bytes=taken.size_bytes)
+        logger.info("took over an etcd data directory", rows=taken.rows, bytes=taken.size_bytes)
     wal, replay = Wal.open(places.wal, last, files, segment_bytes)
     try:
         if replay.repair is not None:
-            voice.warning(
+            logger.warning(
                 "repaired a torn log",
                 segment=str(replay.repair.path),
                 offset=replay.repair.offset,
@@ -108,7 +108,7 @@ def boot(
         if start != last:
             wal.close()
             wal, replay = Wal.open(places.wal, start, files, segment_bytes)
-        return _restart(places, founding, wal, replay, start, backend, voice, files)
+        return _restart(places, founding, wal, replay, start, backend, logger, files)
     except BaseException:
         wal.close()
         backend.abandon()
@@ -139,7 +139,7 @@ def _take_received(
 def _found(
     places: DataDir,
     founding: Founding,
-    voice: Voice,
+    logger: Logger,
     files: Files,
     open_backend: Callable[[Path], Backend],
     segment_bytes: int,
@@ -148,7 +148,7 @@ def _found(
         raise DataDirError(
             f"{places.snap / 'db'} is an etcd's database, but there is no log in {places.wal}"
         )
-    who = identity(founding, voice)
+    who = identity(founding, logger)
     backend = open_backend(places.member)
     try:
         _refuse_rows_without_log(backend, places)
@@ -157,7 +157,7 @@ def _found(
     except BaseException:
         backend.abandon()
         raise
-    voice.info(
+    logger.info(
         "founded a cluster" if who.founds else "joining a cluster",
         member_id=f"{who.own_id:x}",
         cluster_id=f"{who.cluster_id:x}",
@@ -189,7 +189,7 @@ def _restart(
     replay: Replay,
     last: WalSnapshot,
     backend: Backend,
-    voice: Voice,
+    logger: Logger,
     files: Files,
 ) -> Boot:
     for table, key in (
@@ -217,14 +217,14 @@ def _restart(
     if backend.get(Table.META, STORAGE_VERSION_KEY) is None:
         learners_max = founding.learners_max
         correct_members(
-            backend, places.snap, last.index, replay.entries, learners_max, voice, files
+            backend, places.snap, last.index, replay.entries, learners_max, logger, files
         )
     members = _members(backend, ids.NodeID, applied, last, replay, places)
     if sum(member.is_learner for member in members) > founding.learners_max:
         raise ConfigError("membership: too many learner members in cluster")
     state, entries = replay.hard_state, replay.entries
     if founding.force_new_cluster:
-        state, entries = _force(founding, wal, replay, members, ids.NodeID, applied, voice)
+        state, entries = _force(founding, wal, replay, members, ids.NodeID, applied, logger)
     initial = InitialState(
         hard_state=state,
         conf_state=_conf_state(members),
@@ -262,7 +262,7 @@ def _force(
     members: Sequence[Member],
     own_id: int,
     applied: int,
-    voice: Voice,
+    logger: Logger,
 ) -> Forced:
     own = next((member for member in members if member.id == own_id), None)
     if own is None:
@@ -274,7 +274,7 @@ def _force(
         applied=applied,
         members={member.id: member.is_learner for member in members},
         own=own,
-        voice=voice,
+        logger=logger,
     )
 
 

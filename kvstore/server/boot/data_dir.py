@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kvstore.errors import DataDirError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 
 _PRIVATE_MODE: Final = 0o700
 _KNOWN: Final = frozenset({"member", "fixtures"})  # the latter: certificates made here
@@ -28,7 +28,7 @@ class DataDir(NamedTuple):
     tmp: Path
 
 
-def prepare(root: Path, wal_dir: Path | None, voice: Voice) -> DataDir:
+def prepare(root: Path, wal_dir: Path | None, logger: Logger) -> DataDir:
     """Make the directories that are missing; refuse what cannot be a member's data directory."""
     member = root / "member"
     places = DataDir(
@@ -39,10 +39,10 @@ def prepare(root: Path, wal_dir: Path | None, voice: Voice) -> DataDir:
             directory.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
             _check_writable(directory)
         places.wal.parent.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
-        _check_mode(root, voice)
+        _check_mode(root, logger)
         for name in sorted(os.listdir(root)):
             if name not in _KNOWN:
-                voice.warning(
+                logger.warning(
                     "found invalid file under data directory", filename=name, data_dir=str(root)
                 )
     except OSError as error:
@@ -58,10 +58,10 @@ def _check_writable(directory: Path) -> None:
     probe.unlink()
 
 
-def _check_mode(root: Path, voice: Voice) -> None:
+def _check_mode(root: Path, logger: Logger) -> None:
     mode = stat.S_IMODE(root.stat().st_mode)
     if mode != _PRIVATE_MODE:
-        voice.warning(
+        logger.warning(
             "data directory may be read by others",
             data_dir=str(root),
             mode=f"{mode:04o}",

@@ -14,7 +14,7 @@ one, and they must not be started again.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.raft.model import ConfChange, ConfChangeType, Entry, EntryType, HardState
 from kvstore.storage.wal.wal import Wal
 from kvstore.wire.members import Member, decode_change_context, encode_member, encode_promotion
@@ -36,7 +36,7 @@ def force_new_cluster(
     applied: int,
     members: Mapping[int, bool],
     own: Member,
-    voice: Voice,
+    logger: Logger,
 ) -> Forced:
     """Drop what is not committed and append what makes this the only member; both are synced.
 
@@ -58,7 +58,7 @@ def force_new_cluster(
     forced = HardState(term, vote, commit + len(added))
     if added or forced != state:
         wal.save(forced, added, sync=True)
-    voice.info(
+    logger.info(
         "forcing restart member",
         local_member_id=f"{own.id:x}",
         wal_commit_index=state.commit,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from kvstore.config.initial_cluster import Resolve, difference, initial_members, read_members
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.questions import (
     RemoteCluster,
@@ -86,13 +86,13 @@ class Founding(NamedTuple):
     discover: Callable[[int, str], str] | None = None
 
 
-def founding_of(config: Config, voice: Voice) -> Founding:
+def founding_of(config: Config, logger: Logger) -> Founding:
     """Return what the flags say of the cluster, with the network to ask others."""
     resolve = patient_resolver()
-    discover = discoverer(config, voice)
+    discover = discoverer(config, logger)
     return Founding(
         config.name,
-        lambda: initial_members(config, resolve, lambda: _by_srv(config, voice)),
+        lambda: initial_members(config, resolve, lambda: _by_srv(config, logger)),
         str(config.values["discovery-token"]) if discover else config.initial_cluster_token,
         config.initial_cluster_state == "new",
         questions=PeerQuestions(peer_tls_of(config)),
@@ -104,12 +104,12 @@ def founding_of(config: Config, voice: Voice) -> Founding:
     )
 
 
-def _by_srv(config: Config, voice: Voice) -> str:
+def _by_srv(config: Config, logger: Logger) -> str:
     """Return the cluster that SRV records name."""
     # Here, because loading the DNS library takes a quarter of what a start loads in all.
     from kvstore.server.discovery.srv import cluster_by_srv
 
-    return cluster_by_srv(config, voice)
+    return cluster_by_srv(config, logger)
 
 
 def peer_tls_of(config: Config) -> PeerTls:
@@ -154,9 +154,9 @@ class Identity(NamedTuple):
     founds: bool  # else: they are running already
 
 
-def identity(founding: Founding, voice: Voice) -> Identity:
+def identity(founding: Founding, logger: Logger) -> Identity:
     """Return who this member is; ConfigError if what the flags say cannot be."""
-    return _founder(founding) if founding.is_new else _joiner(founding, voice)
+    return _founder(founding) if founding.is_new else _joiner(founding, logger)
 
 
 def founders(founding: Founding) -> Identity:
@@ -214,7 +214,7 @@ def _founder(founding: Founding) -> Identity:
     return found
 
 
-def _joiner(founding: Founding, voice: Voice) -> Identity:
+def _joiner(founding: Founding, logger: Logger) -> Identity:
     local = founders(founding).members
     questions, resolve = founding.questions, founding.resolve
     if questions is None or resolve is None:
@@ -228,7 +228,7 @@ def _joiner(founding: Founding, voice: Voice) -> Identity:
     except ConfigError as error:
         raise ConfigError(f"error validating peerURLs {_shown_cluster(running)}: {error}") from None
     own_id = next(member.id for member in local if member.name == founding.name)
-    if not _is_compatible(questions, local, own_id, founding.request_timeout_s, voice):
+    if not _is_compatible(questions, local, own_id, founding.request_timeout_s, logger):
         raise ConfigError("incompatible with current running cluster")
     if sum(member.is_learner for member in running.members) > founding.learners_max:
         raise ConfigError("membership: too many learner members in cluster")
@@ -261,7 +261,7 @@ def _take_ids(local: Sequence[Member], running: Sequence[Member], resolve: Resol
 
 
 def _is_compatible(
-    questions: Questions, members: Sequence[Member], own_id: int, timeout_s: float, voice: Voice
+    questions: Questions, members: Sequence[Member], own_id: int, timeout_s: float, logger: Logger
 ) -> bool:
     """Tell whether the others run a cluster version this release can be part of.
 
@@ -269,7 +269,7 @@ def _is_compatible(
     """
     others = sorted((each for each in members if each.id != own_id), key=lambda each: each.id)
     least, most = parse_version(MIN_CLUSTER_VERSION), parse_version(CLUSTER_VERSION)
-    if _is_downgrading(questions, others, timeout_s, voice):
+    if _is_downgrading(questions, others, timeout_s, logger):
         least = most = most.next_minor()
     is_known = False
     for member in others:
@@ -277,10 +277,10 @@ def _is_compatible(
             text = questions.version(member.peer_urls, timeout_s).cluster
             version = parse_version(text)
         except (PeerRequestError, ValueError) as error:
-            _warn(voice, "failed to get version", member, error)
+            _warn(logger, "failed to get version", member, error)
             continue
         if not least <= version <= most:
-            voice.warning(
+            logger.warning(
                 "cluster version of remote member is not compatible",
                 remote_member_id=f"{member.id:x}",
                 remote_member_cluster_version=text,
@@ -293,18 +293,18 @@ def _is_compatible(
 
 
 def _is_downgrading(
-    questions: Questions, others: Sequence[Member], timeout_s: float, voice: Voice
+    questions: Questions, others: Sequence[Member], timeout_s: float, logger: Logger
 ) -> bool:
     for member in others:
         try:
             return questions.downgrade_enabled(member.peer_urls, timeout_s)
         except PeerRequestError as error:
-            _warn(voice, "failed to get downgrade enabled status", member, error)
+            _warn(logger, "failed to get downgrade enabled status", member, error)
     return False
 
 
-def _warn(voice: Voice, msg: str, member: Member, error: Exception) -> None:
-    voice.warning(msg, remote_member_id=f"{member.id:x}", error=str(error))
+def _warn(logger: Logger, msg: str, member: Member, error: Exception) -> None:
+    logger.warning(msg, remote_member_id=f"{member.id:x}", error=str(error))
 
 
 def _shown_list(texts: Sequence[str]) -> str:

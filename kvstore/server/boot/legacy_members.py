@@ -14,9 +14,9 @@ from pathlib import Path
 
 from kvstore.apply.membership import Membership
 from kvstore.errors import KvstoreError
+from kvstore.logger import Logger
 from kvstore.mvcc.backend import Backend, Table
 from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY
-from kvstore.node.ports import Voice
 from kvstore.raft.model import Entry, EntryType
 from kvstore.storage.files import Files
 from kvstore.storage.memory_backend import MemoryBackend
@@ -34,7 +34,7 @@ def correct_members(
     snapshot_index: int,
     entries: Sequence[Entry],
     learners_max: int,
-    voice: Voice,
+    logger: Logger,
     files: Files,
 ) -> None:
     """Correct the rows of members; where the snapshot cannot be read they stay, and it is said.
@@ -47,14 +47,14 @@ def correct_members(
         known = _as_of_snapshot(snap_dir, snapshot_index, files)
         known = _replayed(known, entries, applied, learners_max)
     except (KvstoreError, WireError) as error:
-        voice.warning("members are those of the database's rows", error=str(error))
+        logger.warning("members are those of the database's rows", error=str(error))
         return
     rows = Membership(backend, learners_max=learners_max)
     rows.restore()
     wrong = rows.correct(known)
     if wrong:
         members = [f"{each:x}" for each in wrong]
-        voice.info("corrected rows of members by the log", members=members)
+        logger.info("corrected rows of members by the log", members=members)
 
 
 def _as_of_snapshot(snap_dir: Path, index: int, files: Files) -> V2Members:

@@ -30,12 +30,12 @@ from typing import Final, NamedTuple
 from kvstore.apply.alarms import Alarms
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError, CorruptionError, DataDirError
+from kvstore.logger import Logger
 from kvstore.mvcc.backend import Table
 from kvstore.mvcc.meta_rows import CLUSTER_VERSION_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
-from kvstore.node.ports import Voice
 from kvstore.raft.model import ConfState, HardState, Snapshot, SnapshotMetadata
 from kvstore.server.boot.data_dir import DataDir
-from kvstore.server.boot.snapshot_source import Donor, find_donor
+from kvstore.server.boot.snapshot_source import SnapshotSource, find_source
 from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
 from kvstore.storage.files import Files
 from kvstore.storage.lmdb.backend import LmdbBackend
@@ -64,7 +64,7 @@ class Position(NamedTuple):
     cluster_version: str | None
 
 
-def rebuild(places: DataDir, config: Config, voice: Voice, files: Files) -> bool:
+def rebuild(places: DataDir, config: Config, logger: Logger, files: Files) -> bool:
     """Rebuild the member in places from the URLs in config, if it has to be; tell whether it was.
 
     Raises ConfigError (no member here, no sound member there), DataDirError (what was fetched does
@@ -82,11 +82,11 @@ def rebuild(places: DataDir, config: Config, voice: Voice, files: Files) -> bool
         ids = metadata_pb2.Metadata.FromString(replay.metadata)
         reason = _reason(places, ids.NodeID, last)
         if not reason:
-            voice.info("this member's data is in use; it is not rebuilt", urls=list(urls))
+            logger.info("this member's data is in use; it is not rebuilt", urls=list(urls))
             return False
-        voice.warning("rebuilding this member from others", reason=reason, urls=list(urls))
-        with closing(find_donor(urls, config, ids.ClusterID, ids.NodeID, voice)) as donor:
-            file = _fetch(donor, places)
+        logger.warning("rebuilding this member from others", reason=reason, urls=list(urls))
+        with closing(find_source(urls, config, ids.ClusterID, ids.NodeID, logger)) as source:
+            file = _fetch(source, places)
         try:
             position = _read_position(file, ids.NodeID)
             check(position, last, replay)
@@ -95,7 +95,7 @@ def rebuild(places: DataDir, config: Config, voice: Voice, files: Files) -> bool
             file.unlink()
         if position.index > last.index + len(replay.entries):
             _record(position, wal, replay, places, files)
-    _exchange(places, position.index, voice)
+    _exchange(places, position.index, logger)
     return True
 
 
@@ -129,14 +129,14 @@ def _reason(places: DataDir, own_id: int, last: WalSnapshot) -> str:
     return ""
 
 
-def _fetch(donor: Donor, places: DataDir) -> Path:
-    """Write the donor's database to a file and check its hash."""
+def _fetch(source: SnapshotSource, places: DataDir) -> Path:
+    """Write the source's database to a file and check its hash."""
     places.tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = places.tmp / "rebuild.db"
     digest, tail = hashlib.sha256(), b""
     try:
         with path.open("wb") as file:
-            for blob in donor.snapshot():
+            for blob in source.snapshot():
                 ready, tail = _split(tail + blob)
                 digest.update(ready)
                 file.write(ready)
@@ -145,7 +145,7 @@ def _fetch(donor: Donor, places: DataDir) -> Path:
         raise
     if tail != digest.digest():
         path.unlink()
-        raise DataDirError(f"the snapshot of {donor.url} is not what its hash says: try again")
+        raise DataDirError(f"the snapshot of {source.url} is not what its hash says: try again")
     return path
 
 
@@ -206,7 +206,7 @@ def _record(position: Position, wal: Wal, replay: Replay, places: DataDir, files
     wal.save(HardState(max(state.term, term), vote, index), [], sync=True)
 
 
-def _exchange(places: DataDir, index: int, voice: Voice) -> None:
+def _exchange(places: DataDir, index: int, logger: Logger) -> None:
     """Put the new state in the place of the old one, which is kept."""
     lock = LmdbFiles(places.member)
     try:
@@ -223,4 +223,4 @@ def _exchange(places: DataDir, index: int, voice: Voice) -> None:
         raise DataDirError(f"{places.member}: cannot exchange the data: {error}") from error
     finally:
         lock.unlock()
-    voice.info("rebuilt this member", index=index, set_aside=str(aside))
+    logger.info("rebuilt this member", index=index, set_aside=str(aside))

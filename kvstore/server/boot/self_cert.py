@@ -28,7 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kvstore.config.model import Config
 from kvstore.config.values import Value
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 
 _YEAR: Final = timedelta(days=365)
 _YEARS_MAX: Final = 10_000
@@ -39,7 +39,7 @@ _PRIVATE_FILE_MODE: Final = 0o600
 _PUBLIC_FILE_MODE: Final = 0o666  # less what umask takes, as for any file
 
 
-def with_made_certificates(config: Config, root: Path, wall_s: int, voice: Voice) -> Config:
+def with_made_certificates(config: Config, root: Path, wall_s: int, logger: Logger) -> Config:
     """Return config with certificates made and named where its flags ask for that.
 
     root is the data directory, wall_s the Unix time. ConfigError if one cannot be made.
@@ -48,8 +48,8 @@ def with_made_certificates(config: Config, root: Path, wall_s: int, voice: Voice
     http_urls = values["listen-client-http-urls"]
     assert isinstance(http_urls, tuple)
     client_urls = (*config.listen_client_urls, *http_urls)
-    _provide(values, "", client_urls, root / "fixtures" / "client", wall_s, voice)
-    _provide(values, "peer-", config.listen_peer_urls, root / "fixtures" / "peer", wall_s, voice)
+    _provide(values, "", client_urls, root / "fixtures" / "client", wall_s, logger)
+    _provide(values, "peer-", config.listen_peer_urls, root / "fixtures" / "peer", wall_s, logger)
     return replace(config, values=values)
 
 
@@ -59,14 +59,14 @@ def _provide(
     urls: Sequence[str],
     directory: Path,
     wall_s: int,
-    voice: Voice,
+    logger: Logger,
 ) -> None:
     """Name the files of a made certificate among the flags, if they ask for one."""
     if not values[f"{prefix}auto-tls"]:
         return
     if values[f"{prefix}cert-file"] or values[f"{prefix}key-file"]:
         values[f"{prefix}auto-tls"] = False
-        voice.warning(f"ignoring --{prefix}auto-tls since certificates are given")
+        logger.warning(f"ignoring --{prefix}auto-tls since certificates are given")
         return
     years = values["self-signed-cert-validity"]
     assert isinstance(years, int)
@@ -76,7 +76,7 @@ def _provide(
         )
     hosts = [urlsplit(url).hostname or "" for url in urls if url.startswith("http")]
     try:
-        cert_file, key_file = provide(directory, hosts, years, wall_s, voice)
+        cert_file, key_file = provide(directory, hosts, years, wall_s, logger)
     except OSError as error:
         raise ConfigError(
             f"cannot make a certificate in {directory}: {error.strerror or error}"
@@ -85,17 +85,17 @@ def _provide(
 
 
 def provide(
-    directory: Path, hosts: Sequence[str], validity_years: int, wall_s: int, voice: Voice
+    directory: Path, hosts: Sequence[str], validity_years: int, wall_s: int, logger: Logger
 ) -> tuple[str, str]:
     """Return the files of certificate and key, made unless both are there; or OSError."""
     directory.mkdir(mode=_PRIVATE_DIR_MODE, parents=True, exist_ok=True)
     cert_file, key_file = directory.absolute() / "cert.pem", directory.absolute() / "key.pem"
     now = datetime.fromtimestamp(wall_s, UTC)
     if cert_file.exists() and key_file.exists():
-        _warn_of_age(cert_file, now, voice)
+        _warn_of_age(cert_file, now, logger)
         return str(cert_file), str(key_file)
     until = now + min(min(validity_years, _YEARS_MAX) * _YEAR, _LAST_DAY - now)
-    voice.warning("made a certificate", path=str(cert_file), valid_until=until.isoformat())
+    logger.warning("made a certificate", path=str(cert_file), valid_until=until.isoformat())
     key = ec.generate_private_key(ec.SECP521R1())
     key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     cert_pem = _certificate(key, hosts, now, until).public_bytes(Encoding.PEM)
@@ -149,13 +149,13 @@ def _alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     return names
 
 
-def _warn_of_age(cert_file: Path, now: datetime, voice: Voice) -> None:
+def _warn_of_age(cert_file: Path, now: datetime, logger: Logger) -> None:
     try:
         until = x509.load_pem_x509_certificate(cert_file.read_bytes()).not_valid_after_utc
     except ValueError as error:
         raise ConfigError(f"the made certificate {cert_file} cannot be read: {error}") from error
     if until < now:
-        voice.warning(
+        logger.warning(
             "the made certificate is past its time; remove it, and a new one is made",
             path=str(cert_file),
             valid_until=until.isoformat(),

@@ -12,7 +12,7 @@ import grpc
 
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError, DataDirError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.wire.gen import rpc_pb2 as pb
 
 _ASK_TIMEOUT_S: Final = 10.0
@@ -23,7 +23,7 @@ _Ask: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
 _AskStream: TypeAlias = "grpc.UnaryStreamMultiCallable[bytes, bytes]"
 
 
-class Donor:
+class SnapshotSource:
     """A connection to one member's client port."""
 
     def __init__(self, url: str, config: Config) -> None:
@@ -62,24 +62,24 @@ class Donor:
             raise DataDirError(f"the snapshot of {self.url} broke off: {_text(error)}") from None
 
 
-def find_donor(
-    urls: Sequence[str], config: Config, cluster_id: int, own_id: int, voice: Voice
-) -> Donor:
+def find_source(
+    urls: Sequence[str], config: Config, cluster_id: int, own_id: int, logger: Logger
+) -> SnapshotSource:
     """Return the first of the members at urls that can give its data; ConfigError if none can."""
     user = str(config.values["rebuild-user"])
     reasons: list[str] = []
     for url in urls:
-        donor = Donor(url, config)
+        source = SnapshotSource(url, config)
         try:
             if user:
-                donor.log_in(user)
-            reason = _unfit(donor.status(), cluster_id, own_id)
+                source.log_in(user)
+            reason = _unfit(source.status(), cluster_id, own_id)
         except grpc.RpcError as error:
             reason = _text(error)
         if not reason:
-            return donor
-        donor.close()
-        voice.warning("cannot rebuild from this member", url=url, reason=reason)
+            return source
+        source.close()
+        logger.warning("cannot rebuild from this member", url=url, reason=reason)
         reasons.append(f"{url}: {reason}")
     raise ConfigError(f"--rebuild-from-peers: nobody can give its data ({'; '.join(reasons)})")
 

@@ -8,14 +8,14 @@ import time
 from typing import Final
 
 from kvstore.errors import DefragmentError
+from kvstore.logger import Logger
 from kvstore.mvcc.backend import Backend
-from kvstore.node.ports import Voice
 
 _MEGABYTE: Final = 1 << 20
 _PAUSE_S: Final = 0.005
 
 
-def defragment_at_start(backend: Backend, threshold_megabytes: int, voice: Voice) -> None:
+def defragment_at_start(backend: Backend, threshold_megabytes: int, logger: Logger) -> None:
     """Defragment if that frees at least the threshold (0: never)."""
     if threshold_megabytes == 0 or backend.pending_ops() > 0:
         return  # rows of a database that is just being made
@@ -26,14 +26,14 @@ def defragment_at_start(backend: Backend, threshold_megabytes: int, voice: Voice
         "bootstrap_defrag_threshold_bytes": threshold_megabytes * _MEGABYTE,
     }
     if size_bytes - in_use_bytes < threshold_megabytes * _MEGABYTE:
-        voice.info("Skipping defragmentation", **about)
+        logger.info("Skipping defragmentation", **about)
         return
-    voice.info("starting defragment", **about)
+    logger.info("starting defragment", **about)
     try:
         backend.start_defragment()
         while not backend.step_defragment():
             time.sleep(_PAUSE_S)
     except DefragmentError as error:
-        voice.warning("failed to defragment", error=str(error))
+        logger.warning("failed to defragment", error=str(error))
     else:
-        voice.info("finished defragment", db_size_bytes=backend.size_bytes())
+        logger.info("finished defragment", db_size_bytes=backend.size_bytes())

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from kvstore.config.initial_cluster import read_members
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError, KvstoreError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 
 PREFIX: Final = "/_etcd/registry"
 INVALID_URL: Final = "discovery: invalid peer URL"
@@ -74,11 +74,11 @@ class Discovery:
         self,
         registry: Registry,
         token: str,
-        voice: Voice,
+        logger: Logger,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._registry = registry
-        self._voice = voice
+        self._logger = logger
         self._sleep = sleep
         root = posixpath.join(PREFIX, token)
         self._size_key: Final = f"{root}/_config/size"
@@ -93,7 +93,7 @@ class Discovery:
         own_key = f"{self._members}/{member_id:x}"
         self._check(own_key)
         self._patiently("register member itself", lambda: self._registry.put(own_key, contents))
-        self._voice.info(
+        self._logger.info(
             "register member itself successfully", memberKey=own_key, memberInfo=contents
         )
         size, found, revision = self._check(own_key)
@@ -127,7 +127,7 @@ class Discovery:
     def _wait(self, found: list[Row], size: int, revision: int) -> None:
         """Watch until there are as many members as there must be."""
         counts: dict[str, object] = {"clusterSize": size, "found-peers": len(found)}
-        self._voice.info("waiting for peers from discovery service", **counts)
+        self._logger.info("waiting for peers from discovery service", **counts)
 
         def add(row: Row) -> bool:
             self._add(found, row)
@@ -137,7 +137,7 @@ class Discovery:
             "wait for peers", lambda: self._registry.watch(self._members, revision + 1, add)
         )
         counts["found-peers"] = len(found)
-        self._voice.info("found all needed peers from discovery service", **counts)
+        self._logger.info("found all needed peers from discovery service", **counts)
 
     def _add(self, found: list[Row], row: Row) -> None:
         row = Row(row.key.strip(), row.value.strip(), row.created)
@@ -149,11 +149,11 @@ class Discovery:
         elif any(each.key == row.key for each in found):
             fault = "found duplicate peer from discovery service"
         if fault:
-            self._voice.warning(fault, memberKey=row.key, memberInfo=row.value)
+            self._logger.warning(fault, memberKey=row.key, memberInfo=row.value)
             return
         found.append(row)
         found.sort(key=lambda each: each.created)
-        self._voice.info(
+        self._logger.info(
             "found peer from discovery service", memberKey=row.key, memberInfo=row.value
         )
 
@@ -164,7 +164,7 @@ class Discovery:
             except RegistryError as error:
                 self._retries += 1
                 pause_s = 1 << min(self._retries, _DOUBLINGS_MAX)
-                self._voice.warning(
+                self._logger.warning(
                     "retry connecting to discovery service",
                     reason=step,
                     backoff=f"{pause_s}s",
@@ -187,7 +187,7 @@ def _cluster(found: Sequence[Row], size: int) -> str:
     return text
 
 
-def discoverer(config: Config, voice: Voice) -> Callable[[int, str], str] | None:
+def discoverer(config: Config, logger: Logger) -> Callable[[int, str], str] | None:
     """Return what joins the cluster of --discovery-token, given an id and name=url; None without.
 
     It raises ConfigError if there is no place in that cluster.
@@ -205,18 +205,18 @@ def discoverer(config: Config, voice: Voice) -> Callable[[int, str], str] | None
     def join(member_id: int, contents: str) -> str:
         from kvstore.server.discovery.registry import open_registry
 
-        voice.info("Bootstrapping cluster using v3 discovery.")
+        logger.info("Bootstrapping cluster using v3 discovery.")
         with open_registry(config) as registry:
             try:
-                cluster = Discovery(registry, token, voice).join(member_id, contents)
+                cluster = Discovery(registry, token, logger).join(member_id, contents)
             except (DiscoveryError, RegistryError) as error:
-                voice.error("discovery failed to join cluster", **fields, error=str(error))
-                voice.warning("failed to bootstrap; discovery token was already used", **fields)
-                voice.warning(
+                logger.error("discovery failed to join cluster", **fields, error=str(error))
+                logger.warning("failed to bootstrap; discovery token was already used", **fields)
+                logger.warning(
                     "do not reuse discovery token; generate a new one to bootstrap a cluster"
                 )
                 raise ConfigError(f"failed to join discovery cluster ({error})") from None
-        voice.info("discovery joined cluster successfully", **fields, cluster=cluster)
+        logger.info("discovery joined cluster successfully", **fields, cluster=cluster)
         return cluster
 
     return join

@@ -82,13 +82,13 @@ def _resolver(server: str) -> dns.resolver.Resolver:
 
 def _in_order(found: Sequence[Service]) -> list[Service]:
     """Return records by priority; those of one priority by chance, heavier ones rather first."""
-    dice = random.SystemRandom()
+    rng = random.SystemRandom()
     ordered: list[Service] = []
     for priority in sorted({each.priority for each in found}):
         left = [each for each in found if each.priority == priority]
         while left:
             weights = [each.weight for each in left]
-            chosen = dice.choices(left, weights if any(weights) else None)[0]
+            chosen = rng.choices(left, weights if any(weights) else None)[0]
             left.remove(chosen)
             ordered.append(chosen)
     return ordered

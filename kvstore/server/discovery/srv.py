@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from kvstore.config.model import Config
 from kvstore.config.values import split_host_port
 from kvstore.errors import ConfigError
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.server.discovery.dns import DnsError, Service, find_services, service_name
 
 Find = Callable[[str, str], list[Service]]  # (service, domain) → records; raises DnsError
@@ -24,7 +24,7 @@ _SERVICE = "etcd-server"
 
 
 def cluster_by_srv(
-    config: Config, voice: Voice, find: Find | None = None, resolve: Resolve | None = None
+    config: Config, logger: Logger, find: Find | None = None, resolve: Resolve | None = None
 ) -> str:
     """Return name=url,name=url of the members that DNS names; ConfigError if there are none."""
     server = str(config.values.get("discovery-dns-server", ""))
@@ -33,17 +33,17 @@ def cluster_by_srv(
     listed: list[str] = []
     faults: list[str] = []
     for scheme in ("https", "http"):
-        found, fault = _one_scheme(config, scheme, find, resolve, voice)
+        found, fault = _one_scheme(config, scheme, find, resolve, logger)
         listed += found
         if fault:
             faults.append(fault)
     if faults:
-        voice.warning("failed to resolve during SRV discovery", error="\n".join(faults))
+        logger.warning("failed to resolve during SRV discovery", error="\n".join(faults))
     if not listed:
         reason = "\n".join(faults) or "the SRV records name no member"
         raise ConfigError(f"error setting up initial cluster: {reason}")
     for each in listed:
-        voice.info("got bootstrap from DNS for etcd-server", node=each)
+        logger.info("got bootstrap from DNS for etcd-server", node=each)
     if not any(each.startswith(f"{config.name}=") for each in listed):
         raise ConfigError(
             "error setting up initial cluster: "
@@ -53,7 +53,7 @@ def cluster_by_srv(
 
 
 def _one_scheme(
-    config: Config, scheme: str, find: Find, resolve: Resolve, voice: Voice
+    config: Config, scheme: str, find: Find, resolve: Resolve, logger: Logger
 ) -> tuple[list[str], str]:
     """Return the members one service names, and why there are none."""
     service = service_name(_SERVICE, str(config.values["discovery-srv-name"]), scheme)
@@ -81,7 +81,7 @@ def _one_scheme(
     }
     if fault:
         fields["error"] = fault
-    voice.info(f"get cluster for {_SERVICE}{'-ssl' if scheme == 'https' else ''} SRV", **fields)
+    logger.info(f"get cluster for {_SERVICE}{'-ssl' if scheme == 'https' else ''} SRV", **fields)
     return found, fault
 
 

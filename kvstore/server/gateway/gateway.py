@@ -26,7 +26,7 @@ from kvstore.server.gateway.call_metadata import CallContext, call_context
 from kvstore.server.gateway.json_decode import decode
 from kvstore.server.gateway.json_encode import encode, encode_chunk, encode_status
 from kvstore.server.gateway.json_scan import JsonError, ValueScanner
-from kvstore.server.pages.routes import ROUTES, Route
+from kvstore.server.gateway.routes import ROUTES, Route
 from kvstore.wire import rpc
 from kvstore.wire.rpc import Kind
 

@@ -1,13 +1,13 @@
-"""From the configuration and a built node to an Observer of it."""
+"""From the configuration and a built node to an MetricsObserver of it."""
 
 from kvstore.config.model import Config
 from kvstore.mvcc.backend import Backend
 from kvstore.node.limits import SECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.runtime.clock import Clock
-from kvstore.server.metrics.gathering import Gathering
-from kvstore.server.metrics.observer import Observer
-from kvstore.server.metrics.rooms import Disk, NoFigures, WalFigures
+from kvstore.server.metrics.gatherer import Gatherer
+from kvstore.server.metrics.observer import MetricsObserver
+from kvstore.server.metrics.sources import Disk, NoCounters, WalCounters
 from kvstore.server.snapshot_files import SnapshotFiles
 from kvstore.server.snapshot_streams import SnapshotStreams
 from kvstore.storage.lmdb.backend import LmdbBackend
@@ -18,27 +18,27 @@ EXTENSIVE = "extensive"
 def observe(
     config: Config,
     parts: Parts,
-    wal: WalFigures,
+    wal: WalCounters,
     backend: Backend,
     streams: SnapshotStreams,
     clock: Clock,
-    gathering: Gathering,
-) -> Observer:
+    gatherer: Gatherer,
+) -> MetricsObserver:
     """Return what watches the node; its times are taken from now on."""
-    parts.figures.clock = clock.monotonic_ns
-    parts.figures.slow_apply_ns = int(config.warning_apply_duration_s * SECOND_NS)
-    observer = Observer(
+    parts.counters.clock = clock.monotonic_ns
+    parts.counters.slow_apply_ns = int(config.warning_apply_duration_s * SECOND_NS)
+    observer = MetricsObserver(
         parts,
-        Disk(wal, backend if isinstance(backend, LmdbBackend) else NoFigures()),
+        Disk(wal, backend if isinstance(backend, LmdbBackend) else NoCounters()),
         clock,
-        gathering,
+        gatherer,
         slow_request_ns=int(config.warning_unary_request_duration_s * SECOND_NS),
         extensive=config.values.get("metrics") == EXTENSIVE,
     )
-    rooms = observer.rooms
-    rooms.features = config.feature_gates
-    rooms.snapshot_write_seconds = streams.write_seconds
-    rooms.snapshot_writers = streams.writers
+    sources = observer.sources
+    sources.features = config.feature_gates
+    sources.snapshot_write_seconds = streams.write_seconds
+    sources.snapshot_writers = streams.writers
     if isinstance(parts.snapshots, SnapshotFiles):
-        rooms.snapshot_save_seconds = parts.snapshots.save_seconds
+        sources.snapshot_save_seconds = parts.snapshots.save_seconds
     return observer

@@ -9,12 +9,12 @@ from typing import Final
 from kvstore.errors import Code
 from kvstore.histograms import Histogram
 from kvstore.server.metrics.exposition import Family, Kind, Number, labels
-from kvstore.server.metrics.rooms import Rooms
+from kvstore.server.metrics.sources import MetricSources
 from kvstore.wire import rpc
 from kvstore.wire.rpc import METHODS
 from kvstore.wire.rpc import Kind as Streaming
 
-F = Family[Rooms]
+F = Family[MetricSources]
 _COUNTER, _HISTOGRAM = Kind.COUNTER, Kind.HISTOGRAM
 _TYPES: Final = {
     Streaming.UNARY: "unary",
@@ -47,30 +47,30 @@ def _by_method(counts: list[int]) -> Mapping[str, Number]:
     return dict(zip(_METHOD_LABELS, counts, strict=True))
 
 
-def _handled(rooms: Rooms) -> Mapping[str, Number]:
-    handled = rooms.calls.handled
+def _handled(sources: MetricSources) -> Mapping[str, Number]:
+    handled = sources.calls.handled
     return {text: handled.get(key, 0) for key, text in _HANDLED_LABELS.items()}
 
 
-def _handling(rooms: Rooms) -> Mapping[str, Histogram]:
-    handling = rooms.calls.handling
+def _handling(sources: MetricSources) -> Mapping[str, Histogram]:
+    handling = sources.calls.handling
     return {} if handling is None else dict(zip(_METHOD_LABELS, handling, strict=True))
 
 
-def _durations(rooms: Rooms) -> Mapping[str, Histogram]:
+def _durations(sources: MetricSources) -> Mapping[str, Histogram]:
     return {
         labels(
             success="true" if went_well else "false",
             type=_REQUEST_TYPES.get(method, METHODS[method].name),
         ): histogram
-        for (method, went_well), histogram in sorted(rooms.calls.durations.items())
+        for (method, went_well), histogram in sorted(sources.calls.durations.items())
     }
 
 
-def _versions(rooms: Rooms) -> Mapping[str, Number]:
+def _versions(sources: MetricSources) -> Mapping[str, Number]:
     return {
         labels(client_api_version=version, type="unary" if is_unary else "stream"): count
-        for (version, is_unary), count in sorted(rooms.calls.versions.items())
+        for (version, is_unary), count in sorted(sources.calls.versions.items())
         if count
     }
 

@@ -13,12 +13,12 @@ from kvstore.config.flags import ALPHA_GATES
 from kvstore.histograms import Histogram, exponential
 from kvstore.node.limits import MILLISECOND_NS, SECOND_NS
 from kvstore.server.metrics.exposition import Family, Kind, Number, Value, labels
-from kvstore.server.metrics.rooms import DurationCounts, Rooms
+from kvstore.server.metrics.sources import DurationCounts, MetricSources
 from kvstore.types import SERVER_VERSION
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
 
-F = Family[Rooms]
+F = Family[MetricSources]
 _PYTHON_VERSION: Final = sys.version.split()[0]
 _COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
@@ -31,17 +31,17 @@ def _op_names() -> dict[int, str]:
 _OP_NAMES: Final = _op_names()
 
 
-def _applied(rooms: Rooms) -> Mapping[str, Histogram]:
+def _applied(sources: MetricSources) -> Mapping[str, Histogram]:
     return {
         labels(op=_OP_NAMES.get(op, "unknown"), success=_bool(went_well), version="v3"): histogram
-        for (op, went_well), histogram in sorted(rooms.parts.figures.applied.items())
+        for (op, went_well), histogram in sorted(sources.parts.counters.applied.items())
     }
 
 
-def _ranges(rooms: Rooms) -> Mapping[str, Histogram]:
+def _ranges(sources: MetricSources) -> Mapping[str, Histogram]:
     return {
         labels(success=_bool(went_well)): histogram
-        for went_well, histogram in rooms.parts.figures.range_seconds.items()
+        for went_well, histogram in sources.parts.counters.range_seconds.items()
         if went_well or histogram.total
     }
 
@@ -54,11 +54,11 @@ def _text(member_id: int) -> str:
     return f"{member_id:x}"
 
 
-def _peer(label: str, read: str, source: Rooms) -> Value:
+def _peer(label: str, read: str, source: MetricSources) -> Value:
     """Return one attribute of every peer's counters under a To or From label."""
     found: dict[str, Number] = {}
-    for member_id, figures in sorted(source.peers().items()):
-        found[labels(**{label: _text(member_id)})] = getattr(figures, read)
+    for member_id, counters in sorted(source.peers().items()):
+        found[labels(**{label: _text(member_id)})] = getattr(counters, read)
     return found
 
 
@@ -68,23 +68,23 @@ def _histogram(counts: DurationCounts) -> Histogram:
     return histogram
 
 
-def _peer_times(label: str, read: str, source: Rooms) -> Mapping[str, Histogram]:
+def _peer_times(label: str, read: str, source: MetricSources) -> Mapping[str, Histogram]:
     return {
-        labels(**{label: _text(member_id)}): _histogram(getattr(figures, read))
-        for member_id, figures in sorted(source.peers().items())
+        labels(**{label: _text(member_id)}): _histogram(getattr(counters, read))
+        for member_id, counters in sorted(source.peers().items())
     }
 
 
-def _peer_successes(label: str, read: str, source: Rooms) -> Mapping[str, Number]:
+def _peer_successes(label: str, read: str, source: MetricSources) -> Mapping[str, Number]:
     times = _peer_times(label, read, source)
     return {each: sum(histogram.counts) for each, histogram in times.items()}
 
 
-def _received(rooms: Rooms) -> Histogram:
+def _received(sources: MetricSources) -> Histogram:
     """Return how long it took to receive and save a database of another member."""
     histogram = Histogram(exponential(0.1, 2, 10))
-    for figures in rooms.peers().values():
-        counts = figures.snapshot_receive
+    for counters in sources.peers().values():
+        counts = counters.snapshot_receive
         histogram.counts = [
             one + other for one, other in zip(histogram.counts, counts.buckets, strict=True)
         ]
@@ -92,101 +92,101 @@ def _received(rooms: Rooms) -> Histogram:
     return histogram
 
 
-def _between(source: Rooms, read: str) -> Mapping[str, Number]:
+def _between(source: MetricSources, read: str) -> Mapping[str, Number]:
     own = _text(source.parts.member_id)
     return {
-        labels(Local=own, Remote=_text(member_id)): getattr(figures, read)
-        for member_id, figures in sorted(source.peers().items())
+        labels(Local=own, Remote=_text(member_id)): getattr(counters, read)
+        for member_id, counters in sorted(source.peers().items())
     }
 
 
-def _known_peers(rooms: Rooms) -> Mapping[str, Number]:
-    own = _text(rooms.parts.member_id)
-    members = sorted(rooms.parts.membership.members)
+def _known_peers(sources: MetricSources) -> Mapping[str, Number]:
+    own = _text(sources.parts.member_id)
+    members = sorted(sources.parts.membership.members)
     return {labels(Local=own, Remote=_text(member_id)): 1 for member_id in members}
 
 
-def _alarms(rooms: Rooms) -> Mapping[str, Number]:
+def _alarms(sources: MetricSources) -> Mapping[str, Number]:
     names = pb.AlarmType.values()
     return {
         labels(
             alarm_type=pb.AlarmType.Name(kind) if kind in names else str(kind),
             server_id=_text(member_id),
         ): 1
-        for member_id, kind in rooms.parts.alarms.raised()
+        for member_id, kind in sources.parts.alarms.raised()
     }
 
 
-def _cluster_version(rooms: Rooms) -> Mapping[str, Number]:
-    version = rooms.parts.membership.cluster_version
+def _cluster_version(sources: MetricSources) -> Mapping[str, Number]:
+    version = sources.parts.membership.cluster_version
     if version is None:
         return {}
     return {labels(cluster_version=version.rpartition(".")[0]): 1}
 
 
-def _features(rooms: Rooms) -> Mapping[str, Number]:
+def _features(sources: MetricSources) -> Mapping[str, Number]:
     return {
         labels(name=name, stage="ALPHA" if name in ALPHA_GATES else "BETA"): int(enabled)
-        for name, enabled in sorted(rooms.features.items())
+        for name, enabled in sorted(sources.features.items())
     }
 
 
-def _lease_ttls(rooms: Rooms) -> Histogram:
+def _lease_ttls(sources: MetricSources) -> Histogram:
     histogram = Histogram(tuple(2.0**power for power in range(24)))
-    counts = rooms.parts.lessor.granted_by_bits
+    counts = sources.parts.lessor.granted_by_bits
     histogram.counts = [*counts[:24], sum(counts[24:])]
-    histogram.total = rooms.parts.lessor.granted_ttl_s
+    histogram.total = sources.parts.lessor.granted_ttl_s
     return histogram
 
 
-def _compacted_at_s(rooms: Rooms) -> Number:
-    at_ns = rooms.parts.figures.compacted_ns
+def _compacted_at_s(sources: MetricSources) -> Number:
+    at_ns = sources.parts.counters.compacted_ns
     if at_ns == 0:
         return 0
-    ago_ns = rooms.clock.monotonic_ns() - at_ns
-    return (rooms.clock.unix_ms() - ago_ns // MILLISECOND_NS) * MILLISECOND_NS // SECOND_NS
+    ago_ns = sources.clock.monotonic_ns() - at_ns
+    return (sources.clock.unix_ms() - ago_ns // MILLISECOND_NS) * MILLISECOND_NS // SECOND_NS
 
 
-def _health(rooms: Rooms) -> Mapping[str, Number]:
-    last = {} if rooms.health is None else dict(rooms.health.last)
+def _health(sources: MetricSources) -> Mapping[str, Number]:
+    last = {} if sources.health is None else dict(sources.health.last)
     return {labels(name=name, type=kind): int(ok) for (kind, name), ok in sorted(last.items())}
 
 
-def _health_totals(rooms: Rooms) -> Mapping[str, Number]:
-    totals = {} if rooms.health is None else dict(rooms.health.totals)
+def _health_totals(sources: MetricSources) -> Mapping[str, Number]:
+    totals = {} if sources.health is None else dict(sources.health.totals)
     return {
         labels(name=name, status=status, type=kind): count
         for (kind, name, status), count in sorted(totals.items())
     }
 
 
-def _promotions_refused(rooms: Rooms) -> Mapping[str, Number]:
-    refused = rooms.parts.figures.refused_promotions
+def _promotions_refused(sources: MetricSources) -> Mapping[str, Number]:
+    refused = sources.parts.counters.refused_promotions
     return {labels(Reason=reason): count for reason, count in sorted(refused.items())}
 
 
-def _quota(rooms: Rooms) -> Number:
-    return max(rooms.parts.quota.limit_bytes, 0)
+def _quota(sources: MetricSources) -> Number:
+    return max(sources.parts.quota.limit_bytes, 0)
 
 
-def _is_learner(rooms: Rooms) -> Number:
-    member = rooms.parts.membership.members.get(rooms.parts.member_id)
+def _is_learner(sources: MetricSources) -> Number:
+    member = sources.parts.membership.members.get(sources.parts.member_id)
     return int(member is not None and member.is_learner)
 
 
-def _puts(rooms: Rooms) -> Number:
-    return rooms.parts.figures.events - rooms.parts.store.deleted_keys
+def _puts(sources: MetricSources) -> Number:
+    return sources.parts.counters.events - sources.parts.store.deleted_keys
 
 
-def _range_count(rooms: Rooms) -> Number:
-    return rooms.parts.figures.ranges + rooms.parts.applier.txns.range_count
+def _range_count(sources: MetricSources) -> Number:
+    return sources.parts.counters.ranges + sources.parts.applier.txns.range_count
 
 
 SERVER: Final[tuple[F, ...]] = (
     F("etcd_cluster_version", _GAUGE, "Which version is running. 1 for 'cluster_version' label with current cluster version", _cluster_version),
     F("etcd_debugging_auth_revision", _GAUGE, "The current revision of auth store.", lambda r: r.parts.auth.revision),
     F("etcd_debugging_server_alarms", _GAUGE, "Alarms for every member in cluster. 1 for 'server_id' label with current ID. 2 for 'alarm_type' label with type of this alarm", _alarms),
-    F("etcd_debugging_server_lease_expired_total", _COUNTER, "The total number of expired leases.", lambda r: r.parts.figures.expired_leases),
+    F("etcd_debugging_server_lease_expired_total", _COUNTER, "The total number of expired leases.", lambda r: r.parts.counters.expired_leases),
     F("etcd_server_apply_duration_seconds", _HISTOGRAM, "The latency distributions of v2 apply called by backend.", _applied),
     F("etcd_server_feature_enabled", _GAUGE, "Whether or not a feature is enabled. 1 is enabled, 0 is not.", _features),
     F("etcd_server_go_version", _GAUGE, "Which Go version server is running with. 1 for 'server_go_version' label with current version.", lambda _: {labels(server_go_version=f"python{_PYTHON_VERSION}"): 1}),
@@ -201,16 +201,16 @@ SERVER: Final[tuple[F, ...]] = (
     F("etcd_server_is_learner", _GAUGE, "Whether or not this member is a learner. 1 if is, 0 otherwise.", _is_learner),
     F("etcd_server_leader_changes_seen_total", _COUNTER, "The number of leader changes seen.", lambda r: r.watched.leader_changes),
     F("etcd_server_learner_promote_failures", _COUNTER, "The total number of failed learner promotions (likely learner not ready) while this member is leader.", _promotions_refused),
-    F("etcd_server_learner_promote_successes", _COUNTER, "The total number of successful learner promotions while this member is leader.", lambda r: r.parts.figures.promoted_learners),
+    F("etcd_server_learner_promote_successes", _COUNTER, "The total number of successful learner promotions while this member is leader.", lambda r: r.parts.counters.promoted_learners),
     F("etcd_server_proposals_applied_total", _GAUGE, "The total number of consensus proposals applied.", lambda r: r.parts.raft.applied),
     F("etcd_server_proposals_committed_total", _GAUGE, "The total number of consensus proposals committed.", lambda r: r.parts.raft.committed),
-    F("etcd_server_proposals_failed_total", _COUNTER, "The total number of failed proposals seen.", lambda r: r.parts.figures.failed_proposals),
+    F("etcd_server_proposals_failed_total", _COUNTER, "The total number of failed proposals seen.", lambda r: r.parts.counters.failed_proposals),
     F("etcd_server_proposals_pending", _GAUGE, "The current number of pending proposals to commit.", lambda r: len(r.parts.pending.by_index)),
     F("etcd_server_quota_backend_bytes", _GAUGE, "Current backend storage quota size in bytes.", _quota),
     F("etcd_server_range_duration_seconds", _HISTOGRAM, "The latency distributions of txn.Range", _ranges),
-    F("etcd_server_read_indexes_failed_total", _COUNTER, "The total number of failed read indexes seen.", lambda r: r.parts.figures.failed_reads),
-    F("etcd_server_slow_apply_total", _COUNTER, "The total number of slow apply requests (likely overloaded from slow disk).", lambda r: r.parts.figures.slow_applies),
-    F("etcd_server_slow_read_indexes_total", _COUNTER, "The total number of pending read indexes not in sync with leader's or timed out read index requests.", lambda r: r.parts.figures.slow_reads),
+    F("etcd_server_read_indexes_failed_total", _COUNTER, "The total number of failed read indexes seen.", lambda r: r.parts.counters.failed_reads),
+    F("etcd_server_slow_apply_total", _COUNTER, "The total number of slow apply requests (likely overloaded from slow disk).", lambda r: r.parts.counters.slow_applies),
+    F("etcd_server_slow_read_indexes_total", _COUNTER, "The total number of pending read indexes not in sync with leader's or timed out read index requests.", lambda r: r.parts.counters.slow_reads),
     F("etcd_server_snapshot_apply_in_progress_total", _GAUGE, "1 if the server is applying the incoming snapshot. 0 if none.", lambda _: 0),  # within one turn
     F("etcd_server_version", _GAUGE, "Which version is running. 1 for 'server_version' label with current version.", lambda _: {labels(server_version=SERVER_VERSION): 1}),
 )  # fmt: skip
@@ -224,11 +224,11 @@ STORE: Final[tuple[F, ...]] = (
     F("etcd_debugging_mvcc_current_revision", _GAUGE, "The current revision of store.", lambda r: r.parts.store.revision),
     F("etcd_debugging_mvcc_db_compaction_keys_total", _COUNTER, "Total number of db keys compacted.", lambda r: r.parts.store.compacted_records),
     F("etcd_debugging_mvcc_db_compaction_last", _GAUGE, "The unix time of the last db compaction. Resets to 0 on start.", _compacted_at_s),
-    F("etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds", _HISTOGRAM, "Bucketed histogram of db compaction pause duration.", lambda r: r.parts.figures.compaction_pause_ms),
-    F("etcd_debugging_mvcc_db_compaction_total_duration_milliseconds", _HISTOGRAM, "Bucketed histogram of db compaction total duration.", lambda r: r.parts.figures.compaction_total_ms),
+    F("etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds", _HISTOGRAM, "Bucketed histogram of db compaction pause duration.", lambda r: r.parts.counters.compaction_pause_ms),
+    F("etcd_debugging_mvcc_db_compaction_total_duration_milliseconds", _HISTOGRAM, "Bucketed histogram of db compaction total duration.", lambda r: r.parts.counters.compaction_total_ms),
     F("etcd_debugging_mvcc_events_total", _COUNTER, "Total number of events sent by this member.", lambda r: r.parts.hub.events_sent),
     F("etcd_debugging_mvcc_keys_total", _GAUGE, "Total number of keys.", lambda r: r.parts.store.key_count),
-    F("etcd_debugging_mvcc_pending_events_total", _GAUGE, "Total number of pending events to be sent.", lambda _: 0),  # none is queued: laggards read history
+    F("etcd_debugging_mvcc_pending_events_total", _GAUGE, "Total number of pending events to be sent.", lambda _: 0),  # none is queued: unsynced read history
     F("etcd_debugging_mvcc_slow_watcher_total", _GAUGE, "Total number of unsynced slow watchers.", lambda r: r.parts.hub.stats().unsynced),
     F("etcd_debugging_mvcc_total_put_size_in_bytes", _GAUGE, "The total size of put kv pairs seen by this member.", lambda r: r.parts.store.written_bytes),
     F("etcd_debugging_mvcc_watch_stream_total", _GAUGE, "Total number of watch streams.", lambda r: r.parts.hub.stats().streams),
@@ -237,8 +237,8 @@ STORE: Final[tuple[F, ...]] = (
     F("etcd_mvcc_db_total_size_in_use_in_bytes", _GAUGE, "Total size of the underlying database logically in use in bytes.", lambda r: r.parts.backend.size_in_use_bytes()),
     F("etcd_mvcc_db_open_read_transactions", _GAUGE, "The number of currently open read transactions", lambda r: r.snapshot_writers()),  # all other reads are the turn's
     F("etcd_mvcc_delete_total", _COUNTER, "Total number of deletes seen by this member.", lambda r: r.parts.store.delete_count),
-    F("etcd_mvcc_hash_duration_seconds", _HISTOGRAM, "The latency distribution of storage hash operation.", lambda r: r.parts.figures.hash_all_seconds),
-    F("etcd_mvcc_hash_rev_duration_seconds", _HISTOGRAM, "The latency distribution of storage hash by revision operation.", lambda r: r.parts.figures.hash_revision_seconds),
+    F("etcd_mvcc_hash_duration_seconds", _HISTOGRAM, "The latency distribution of storage hash operation.", lambda r: r.parts.counters.hash_all_seconds),
+    F("etcd_mvcc_hash_rev_duration_seconds", _HISTOGRAM, "The latency distribution of storage hash by revision operation.", lambda r: r.parts.counters.hash_revision_seconds),
     F("etcd_mvcc_put_total", _COUNTER, "Total number of puts seen by this member.", _puts),
     F("etcd_mvcc_range_total", _COUNTER, "Total number of ranges seen by this member.", _range_count),
     F("etcd_mvcc_txn_total", _COUNTER, "Total number of txns seen by this member.", lambda r: r.parts.applier.txns.txn_count),
@@ -248,7 +248,7 @@ DISK: Final[tuple[F, ...]] = (
     F("etcd_debugging_disk_backend_commit_write_duration_seconds", _HISTOGRAM, "The latency distributions of commit.write called by bboltdb backend.", lambda r: r.disk.backend.commit_seconds),  # all of a commit is writing
     F("etcd_debugging_snap_save_total_duration_seconds", _HISTOGRAM, "The total latency distributions of save called by snapshot.", lambda r: r.snapshot_save_seconds),
     F("etcd_disk_backend_commit_duration_seconds", _HISTOGRAM, "The latency distributions of commit called by backend.", lambda r: r.disk.backend.commit_seconds),
-    F("etcd_disk_backend_defrag_duration_seconds", _HISTOGRAM, "The latency distribution of backend defragmentation.", lambda r: r.parts.figures.defragment_seconds),
+    F("etcd_disk_backend_defrag_duration_seconds", _HISTOGRAM, "The latency distribution of backend defragmentation.", lambda r: r.parts.counters.defragment_seconds),
     F("etcd_disk_backend_snapshot_duration_seconds", _HISTOGRAM, "The latency distribution of backend snapshots.", lambda r: r.snapshot_write_seconds),
     F("etcd_disk_defrag_inflight", _GAUGE, "Whether or not defrag is active on the member. 1 means active, 0 means not.", lambda r: int(r.parts.backend.defragmenting())),
     F("etcd_disk_wal_fsync_duration_seconds", _HISTOGRAM, "The latency distributions of fsync called by WAL.", lambda r: r.disk.wal.sync_seconds),

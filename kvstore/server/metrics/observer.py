@@ -1,7 +1,7 @@
-"""The driver's witness: it counts what passes, and tells what is slow as it happens.
+"""The driver's observer: it counts what passes, and tells what is slow as it happens.
 
     arrived   the turn begins     leadership, late heartbeats
-    left      it has answered     calls, slow syncs and commits, Pictures that were asked for
+    left      it has answered     calls, slow syncs and commits, Views that were asked for
 
 Calls are counted once their answers are on their way, so that they do not wait for it. Everything
 here runs in the driver's thread and costs a few hundred nanoseconds a turn and some tens a call
@@ -13,13 +13,13 @@ from typing import Final
 
 from kvstore.batch import Inbox, Outbox
 from kvstore.node.limits import SECOND_NS
-from kvstore.node.metering.rate_limiter import Moderation
+from kvstore.node.metering.rate_limiter import RateLimiter
 from kvstore.node.parts import Parts
 from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import Calls, Slow, Stages
-from kvstore.server.metrics.gathering import Gathering
-from kvstore.server.metrics.rooms import Disk, Rooms, Watched
+from kvstore.server.metrics.gatherer import Gatherer
 from kvstore.server.metrics.slow_requests import SlowRequests
+from kvstore.server.metrics.sources import Disk, MetricSources, Watched
 from kvstore.wire.loggable import duration_text
 
 _SLOW_SYNC_NS: Final = SECOND_NS  # etcd's
@@ -29,26 +29,26 @@ _LATE_HEARTBEATS: Final = 2  # intervals until one is late
 TakeAnswered = Callable[[], Outbox | None]
 
 
-class Observer:
-    """Watches one node; a `kvstore.runtime.source.Witness`."""
+class MetricsObserver:
+    """Watches one node; a `kvstore.runtime.source.TurnObserver`."""
 
     def __init__(
         self,
         parts: Parts,
         disk: Disk,
         clock: Clock,
-        gathering: Gathering,
+        gatherer: Gatherer,
         *,
         slow_request_ns: int,
         extensive: bool = False,
     ) -> None:
-        """Watch the node of these rooms; extensive: keep how long the calls of each method took."""
+        """Watch a node; extensive: keep how long the calls of each method took."""
         self._parts = parts
         self._disk = disk
-        self._gathering = gathering
+        self._gatherer = gatherer
         self._clock_ns = clock.monotonic_ns
         self._slow_commit_ns = slow_request_ns
-        self._moderation = Moderation()
+        self._rate_limiter = RateLimiter()
         self._turn_ns = 0  # when the last turn began
         self._inbox: Inbox | None = None  # of a turn that has not answered yet
         self._arrived_at: Stages = ()
@@ -58,8 +58,8 @@ class Observer:
         self._watched = Watched()
         self._calls = Calls(slow_request_ns, self._on_slow, extensive=extensive)
         self.take_answered: TakeAnswered = lambda: None  # the side loop's client's
-        self.slow_requests = SlowRequests(parts.voice, clock)
-        self.rooms = Rooms(parts, disk, self._calls, clock, self._watched)
+        self.slow_requests = SlowRequests(parts.logger, clock)
+        self.sources = MetricSources(parts, disk, self._calls, clock, self._watched)
 
     def arrived(self, inbox: Inbox) -> None:
         """Note that a turn begins with this inbox."""
@@ -102,13 +102,13 @@ class Observer:
             if took_ns > self._slow_commit_ns:
                 self._warn("slow database commit", took_ns, self._slow_commit_ns, now_ns)
             self._commit_ns = commit_ns
-        if self._gathering.is_asked:
-            self._gathering.answer()
+        if self._gatherer.is_asked:
+            self._gatherer.answer()
 
     def _stages(self) -> Stages:
         """Return the time spent so far in each of STAGE_NAMES, in ns."""
-        figures, disk = self._parts.figures, self._disk
-        return disk.wal.sync_ns, disk.backend.commit_ns, figures.apply_ns, figures.read_ns
+        counters, disk = self._parts.counters, self._disk
+        return disk.wal.sync_ns, disk.backend.commit_ns, counters.apply_ns, counters.read_ns
 
     def _on_slow(self, slow: Slow) -> None:
         self._watched.slow_requests += slow.count
@@ -124,7 +124,7 @@ class Observer:
             if member_id == self._parts.member_id:
                 continue
             self._watched.late_heartbeats += 1
-            if self._moderation.admit("heartbeat", now_ns) is None:
+            if self._rate_limiter.admit("heartbeat", now_ns) is None:
                 continue
             fields: dict[str, object] = {
                 "to": f"{member_id:x}",
@@ -132,14 +132,14 @@ class Observer:
                 "expected-duration": duration_text(_LATE_HEARTBEATS * heartbeat_ns),
                 "exceeded-duration": duration_text(exceeded_ns),
             }
-            self._parts.voice.warning(
+            self._parts.logger.warning(
                 "leader failed to send out heartbeat on time; "
                 "took too long, leader is overloaded likely from slow disk",
                 **fields,
             )
 
     def _warn(self, msg: str, took_ns: int, expected_ns: int, now_ns: int) -> None:
-        omitted = self._moderation.admit(msg, now_ns)
+        omitted = self._rate_limiter.admit(msg, now_ns)
         if omitted is None:
             return
         fields: dict[str, object] = {
@@ -148,7 +148,7 @@ class Observer:
         }
         if omitted:
             fields["omitted-lines"] = omitted
-        self._parts.voice.warning(msg, **fields)
+        self._parts.logger.warning(msg, **fields)
 
 
 def _joined(out: Outbox, answered: Outbox) -> Outbox:

@@ -1,4 +1,4 @@
-"""What etcd has no metric for, under kvstore_: the status page's figures.
+"""What etcd has no metric for, under kvstore_: the status page's counters.
 
 The labels of kvstore_prefix_writes_total are prefixes of users' keys: at most PREFIXES_SHOWN, each
 cut at PREFIX_CHARS.
@@ -9,10 +9,10 @@ from typing import Final
 
 from kvstore.histograms import NANOSECOND_S
 from kvstore.server.metrics.exposition import Family, Kind, Number, labels
-from kvstore.server.metrics.rooms import Rooms
 from kvstore.server.metrics.slow_requests import STAGE_NAMES
+from kvstore.server.metrics.sources import MetricSources
 
-F = Family[Rooms]
+F = Family[MetricSources]
 _COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
 PREFIXES_SHOWN: Final = 20
 PREFIX_CHARS: Final = 64
@@ -23,24 +23,24 @@ def prefix_text(prefix: bytes) -> str:
     return prefix.decode("utf-8", "backslashreplace")[:PREFIX_CHARS]
 
 
-def _progress(rooms: Rooms, of: str) -> Mapping[str, Number]:
-    progress = rooms.parts.raft.status().progress
+def _progress(sources: MetricSources, of: str) -> Mapping[str, Number]:
+    progress = sources.parts.raft.status().progress
     return {
         labels(member=f"{member_id:x}"): getattr(each, of) for member_id, each in progress.items()
     }
 
 
-def _stages(rooms: Rooms) -> Mapping[str, Number]:
-    figures, disk = rooms.parts.figures, rooms.disk
-    spent = (disk.wal.sync_ns, disk.backend.commit_ns, figures.apply_ns, figures.read_ns)
+def _stages(sources: MetricSources) -> Mapping[str, Number]:
+    counters, disk = sources.parts.counters, sources.disk
+    spent = (disk.wal.sync_ns, disk.backend.commit_ns, counters.apply_ns, counters.read_ns)
     return {
         labels(stage=name): took * NANOSECOND_S
         for name, took in zip(STAGE_NAMES, spent, strict=True)
     }
 
 
-def _written(rooms: Rooms) -> Mapping[str, Number]:
-    top = rooms.parts.figures.written.top(PREFIXES_SHOWN)
+def _written(sources: MetricSources) -> Mapping[str, Number]:
+    top = sources.parts.counters.written.top(PREFIXES_SHOWN)
     return {labels(prefix=prefix_text(prefix)): count for prefix, count in top}
 
 

@@ -1,9 +1,9 @@
 """The metrics page.
 
-    GET /metrics ──► driver's thread: the node's figures, of one moment
+    GET /metrics ──► driver's thread: the node's counters, of one moment
                  └─► side loop: the process's ──► text
 
-A member that is stuck in a turn (a disk that hangs, say) still answers: with the figures of the
+A member that is stuck in a turn (a disk that hangs, say) still answers: with the counters of the
 last time, and kvstore_figures_age_seconds tells how old they are. Scrapes that come while one is
 under way share its answer.
 """
@@ -21,11 +21,11 @@ from kvstore.server.metrics.exposition import (
     read_all,
     render,
 )
-from kvstore.server.metrics.gathering import BusyError, Gathering
+from kvstore.server.metrics.gatherer import BusyError, Gatherer
 from kvstore.server.metrics.process_families import read_process
-from kvstore.server.metrics.rooms import Rooms
+from kvstore.server.metrics.sources import MetricSources
 
-FAMILIES: Final[tuple[Family[Rooms], ...]] = (
+FAMILIES: Final[tuple[Family[MetricSources], ...]] = (
     *etcd_families.FAMILIES,
     *call_families.FAMILIES,
     *own_families.FAMILIES,
@@ -36,11 +36,11 @@ _PATIENCE_S: Final = 2.0
 class MetricsPage:
     """Makes the page's text; call it from the side loop."""
 
-    def __init__(self, rooms: Rooms, gathering: Gathering) -> None:
-        self._rooms = rooms
-        self._gathering = gathering
+    def __init__(self, sources: MetricSources, gatherer: Gatherer) -> None:
+        self._sources = sources
+        self._gatherer = gatherer
         self._last: list[Reading] = []
-        self._last_ns = rooms.clock.monotonic_ns()
+        self._last_ns = sources.clock.monotonic_ns()
         self._running: asyncio.Task[tuple[bytes, str]] | None = None
 
     async def __call__(self) -> tuple[bytes, str]:
@@ -51,17 +51,17 @@ class MetricsPage:
 
     async def _make(self) -> tuple[bytes, str]:
         try:
-            self._last = await self._gathering.read(
-                lambda: read_all(FAMILIES, self._rooms), _PATIENCE_S
+            self._last = await self._gatherer.read(
+                lambda: read_all(FAMILIES, self._sources), _PATIENCE_S
             )
-            self._last_ns = self._rooms.clock.monotonic_ns()
+            self._last_ns = self._sources.clock.monotonic_ns()
             age_s = 0.0
         except BusyError:
-            age_s = (self._rooms.clock.monotonic_ns() - self._last_ns) * NANOSECOND_S
+            age_s = (self._sources.clock.monotonic_ns() - self._last_ns) * NANOSECOND_S
         age = (
             "kvstore_figures_age_seconds",
             Kind.GAUGE,
-            "How old the node's figures of this page are: above 0 while a turn is stuck.",
+            "How old the node's counters of this page are: above 0 while a turn is stuck.",
             age_s,
         )
         return render([*self._last, *read_process(), age]), CONTENT_TYPE

@@ -17,9 +17,9 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from kvstore.errors import Code
+from kvstore.logger import Logger
 from kvstore.node.limits import MILLISECOND_NS
-from kvstore.node.metering.rate_limiter import Moderation
-from kvstore.node.ports import Voice
+from kvstore.node.metering.rate_limiter import RateLimiter
 from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import Slow, Stages
 from kvstore.wire import rpc
@@ -56,16 +56,16 @@ class SlowRequest:
 class SlowRequests:
     """Tells and keeps them."""
 
-    def __init__(self, voice: Voice, clock: Clock) -> None:
-        self._voice = voice
+    def __init__(self, logger: Logger, clock: Clock) -> None:
+        self._logger = logger
         self._clock = clock
-        self._moderation = Moderation()
+        self._rate_limiter = RateLimiter()
         self.kept: deque[SlowRequest] = deque(maxlen=KEPT_MAX)
         self.peer_of: PeerOf = lambda _: None  # the transport's, once there is one
 
     def add(self, slow: Slow, after: Stages, *, is_alone: bool) -> None:
         """Take calls that were slow; after: time spent in each stage by now."""
-        omitted = self._moderation.admit("request", self._clock.monotonic_ns())
+        omitted = self._rate_limiter.admit("request", self._clock.monotonic_ns())
         if omitted is None:
             return
         rest = _REST_OF_TURN if slow.in_one_turn else _REST_ALONE if is_alone else _REST_OF_WAIT
@@ -115,7 +115,7 @@ class SlowRequests:
             fields["slow together"] = slow.count
         if omitted:
             fields["omitted-lines"] = omitted
-        self._voice.warning("request stats", **fields)
+        self._logger.warning("request stats", **fields)
 
 
 def split(took_ns: int, before: Stages, after: Stages, rest: str) -> dict[str, int]:

@@ -13,8 +13,8 @@ from typing import Final
 
 from kvstore.http.exchange import Headers, Request, Responder, Socket, plain_error
 from kvstore.http.go_text import quote
-from kvstore.node.ports import Voice
-from kvstore.server.pages.routes import OLD_PREFIX, PREFIX
+from kvstore.logger import Logger
+from kvstore.server.gateway.routes import OLD_PREFIX, PREFIX
 
 Handler = Callable[[Request, Responder], Awaitable[None]]
 
@@ -40,7 +40,7 @@ class Access:
     def __init__(
         self,
         handler: Handler,
-        voice: Voice,
+        logger: Logger,
         *,
         origins: Collection[str],
         hosts: Collection[str],
@@ -52,7 +52,7 @@ class Access:
         with authentication on, they would be a user elsewhere and are nobody here.
         """
         self._handler = handler
-        self._voice = voice
+        self._logger = logger
         self._origins = frozenset(origins) or frozenset({"*"})
         self._hosts = frozenset(hosts) or frozenset({"*"})
         self._is_common_name_refused = is_common_name_refused
@@ -64,7 +64,7 @@ class Access:
         if not request.is_tls:
             host = host_name(request.host)
             if "*" not in self._hosts and host not in self._hosts:
-                self._voice.warning(
+                self._logger.warning(
                     "rejecting HTTP request to prevent DNS rebinding attacks", host=host
                 )
                 await plain_error(respond, 421, _EXPLANATION.format(host=quote(host)))

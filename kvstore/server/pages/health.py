@@ -28,7 +28,7 @@ from kvstore.http.exchange import (
     not_found,
     plain_error,
 )
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.runtime.local_client import CallRefusedError, LocalClient
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -83,9 +83,9 @@ class NodeHealth:
 class HealthPages:
     """Serves the three families of paths."""
 
-    def __init__(self, node: NodeHealth, voice: Voice, counts: HealthCounts) -> None:
+    def __init__(self, node: NodeHealth, logger: Logger, counts: HealthCounts) -> None:
         self._node = node
-        self._voice = voice
+        self._logger = logger
         self._counts = counts
         live: dict[str, Check] = {"serializable_read": self._serializable_read}
         self._checks: dict[str, dict[str, Check]] = {
@@ -129,7 +129,7 @@ class HealthPages:
         text = json.dumps(health, separators=(",", ":"), ensure_ascii=False)
         if reason:
             self._counts.failures += 1
-            self._voice.warning("/health error", output=text, status_code=503)
+            self._logger.warning("/health error", output=text, status_code=503)
             await plain_error(respond, 503, text)
             return
         self._counts.successes += 1
@@ -155,7 +155,7 @@ class HealthPages:
         excluded = {name for name in request.query.get("exclude", ()) if name}
         unknown = excluded - checks.keys()
         if unknown:
-            self._voice.warning(
+            self._logger.warning(
                 "some health checks cannot be excluded", missing_health_checks=sorted(unknown)
             )
         return [name for name in checks if name not in excluded]
@@ -170,7 +170,7 @@ class HealthPages:
             self._count(kind, name, is_good=not fault)
             lines += f"[-]{name} failed: {fault}\n" if fault else f"[+]{name} ok\n"
         if any(faults):
-            self._voice.error(
+            self._logger.error(
                 "Health check error", path=request.path, reason=lines, status_code=503
             )
             await plain_error(respond, 503, lines)

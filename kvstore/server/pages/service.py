@@ -20,16 +20,16 @@ from kvstore.http.h1_server import H1Server
 from kvstore.http.port_requests import PortRequests
 from kvstore.http.site import Handler, Site
 from kvstore.http.websocket import WebSockets
-from kvstore.node.ports import Voice
+from kvstore.logger import Logger
 from kvstore.peers.tls import PeerTls, PeerTlsError, admit, server_context
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.server.gateway.gateway import Gateway
+from kvstore.server.gateway.routes import PREFIX as GATEWAY
 from kvstore.server.pages.access import Access
 from kvstore.server.pages.health import HealthCounts, HealthPages, NodeHealth
 from kvstore.server.pages.pages import VARS_PATH, VERSION_PATH, VarsPage, VersionPage
 from kvstore.server.pages.profiles import PREFIX as PROFILES
 from kvstore.server.pages.profiles import Profiles
-from kvstore.server.pages.routes import PREFIX as GATEWAY
 from kvstore.transport.addresses import (
     TcpAddress,
     UnixAddress,
@@ -66,17 +66,17 @@ class HttpService:
         config: Config,
         side: SideLoop,
         methods: Collection[int],
-        voice: Voice,
+        logger: Logger,
         extras: Extras,
     ) -> None:
         """Make the pages; nothing is served yet."""
         self._config = config
         self._side = side
-        self._voice = voice
+        self._logger = logger
         self._client_servers: list[H1Server] = []
         self.counts: Final = HealthCounts()
         node = NodeHealth(side.client, 5.0 + 2 * config.election_timeout_ms / 1000)
-        health = HealthPages(node, voice, self.counts)
+        health = HealthPages(node, logger, self.counts)
         watched: dict[str, Handler] = dict.fromkeys(health.paths(), health.serve)
         if extras.metrics is not None:
             watched[_METRICS] = _metrics_handler(extras.metrics)
@@ -98,7 +98,7 @@ class HttpService:
         self._metrics_site = Site(watched)
         self._client_site = Access(
             Site(pages).serve,
-            voice,
+            logger,
             origins=texts(config, "cors"),
             hosts=texts(config, "host-whitelist"),
             is_common_name_refused=lambda: is_guarded and extras.is_auth_enabled(),
@@ -135,18 +135,18 @@ class HttpService:
         opened = [self._open(url, handler) for url in urls]
         for server, address in opened:
             self._side.run(server.run(), f"http {address}")
-            self._voice.info(message, address=address, transport="http")
+            self._logger.info(message, address=address, transport="http")
         return [server for server, _ in opened]
 
     def _open(self, url: str, handler: Handler) -> tuple[H1Server, str]:
         address = parse(url, with_tls=True)
         reuse_port = bool(self._config.values.get("socket-reuse-port"))
         if not address.secure:
-            return listening(url, address, handler, self._voice, None, reuse_port=reuse_port)
+            return listening(url, address, handler, self._logger, None, reuse_port=reuse_port)
         tls = client_tls(self._config)
         if not tls.cert_file or not tls.key_file:
             raise ConfigError(f"{url}: {_METRICS_TLS}")
-        return listening(url, address, handler, self._voice, tls, reuse_port=reuse_port)
+        return listening(url, address, handler, self._logger, tls, reuse_port=reuse_port)
 
 
 def texts(config: Config, flag: str) -> tuple[str, ...]:
@@ -178,16 +178,16 @@ def client_tls(config: Config) -> PeerTls:
 class _Contexts:
     """TLS as the files say, read anew for each connection; the last good one if they are broken."""
 
-    def __init__(self, tls: PeerTls, voice: Voice) -> None:
+    def __init__(self, tls: PeerTls, logger: Logger) -> None:
         self._tls = tls
-        self._voice = voice
+        self._logger = logger
         self._last = server_context(tls)
 
     def make(self) -> ssl.SSLContext:
         try:
             self._last = server_context(self._tls)
         except PeerTlsError as error:
-            self._voice.warning("the last good certificate is served", error=str(error))
+            self._logger.warning("the last good certificate is served", error=str(error))
         return self._last
 
 
@@ -195,7 +195,7 @@ def listening(
     url: str,
     address: TcpAddress | UnixAddress,
     handler: Handler,
-    voice: Voice,
+    logger: Logger,
     tls: PeerTls | None,
     *,
     reuse_port: bool = False,
@@ -213,7 +213,7 @@ def listening(
     is_unix = isinstance(address, UnixAddress)
     shown = url if is_unix else bound_url(url, bound.getsockname()[1])
     if tls is None:
-        return H1Server(bound, handler, voice), shown
+        return H1Server(bound, handler, logger), shown
 
     def admitted(certificate: Mapping[str, object], remote: str) -> str:
         asked = tls if remote else tls._replace(skip_client_san_verification=True)
@@ -223,11 +223,11 @@ def listening(
             raise OSError(str(error)) from None
 
     try:
-        contexts = _Contexts(tls, voice)
+        contexts = _Contexts(tls, logger)
     except PeerTlsError as error:
         bound.close()
         raise ConfigError(f"cannot listen on TLS for {url}: {error}") from None
-    return H1Server(bound, handler, voice, make_context=contexts.make, admit=admitted), shown
+    return H1Server(bound, handler, logger, make_context=contexts.make, admit=admitted), shown
 
 
 def _bind(address: TcpAddress | UnixAddress, *, reuse_port: bool) -> socket.socket:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from kvstore.config.model import Config
+from kvstore.logger import Logger
 from kvstore.node.parts import Parts
-from kvstore.node.ports import Voice
 from kvstore.peers.identity import Identity
 from kvstore.peers.network import TIMEOUT_S_MIN, NetworkOptions, PeerNetwork
 from kvstore.peers.snapshot_receiver import SnapshotReceiver
@@ -21,14 +21,14 @@ def open_network(
     places: DataDir,
     side: SideLoop,
     on_removed: Callable[[str], None],
-    voice: Voice,
+    logger: Logger,
 ) -> PeerNetwork:
     """Take the peer addresses; ConfigError if one cannot be had. Nothing is sent before start().
 
     on_removed is called, in any thread, when another member says that this one was removed.
     """
     election_s = config.election_timeout_ms / 1000
-    read_timeout_s = _timeout_s(config, "raft-read-timeout", voice)
+    read_timeout_s = _timeout_s(config, "raft-read-timeout", logger)
     membership = parts.membership
     files = DatabaseFiles(places.member, places.tmp)
     network = PeerNetwork(
@@ -43,11 +43,11 @@ def open_network(
             request_timeout_s=5 + 2 * election_s,
             probe_interval_s=read_timeout_s - 1,
             read_timeout_s=read_timeout_s,
-            write_timeout_s=_timeout_s(config, "raft-write-timeout", voice),
+            write_timeout_s=_timeout_s(config, "raft-write-timeout", logger),
             reuse_port=bool(config.values["socket-reuse-port"]),
         ),
         source=files,
-        receiver=SnapshotReceiver(places.snap, files.take, voice),
+        receiver=SnapshotReceiver(places.snap, files.take, logger),
         questions=PeerQuestions(
             side.client,
             side.submit,
@@ -59,16 +59,16 @@ def open_network(
         ),
         is_removed=lambda member_id: member_id in membership.removed,
         on_removed=on_removed,
-        voice=voice,
+        logger=logger,
     )
     for url in network.bind(config.listen_peer_urls):
-        voice.info("listening for peers", address=url)
+        logger.info("listening for peers", address=url)
     return network
 
 
-def _timeout_s(config: Config, flag: str, voice: Voice) -> float:
+def _timeout_s(config: Config, flag: str, logger: Logger) -> float:
     """Return a timeout of peer connections, as etcd raises it."""
     given_s = int(str(config.values[flag])) / 1e9
     if given_s < TIMEOUT_S_MIN:
-        voice.info(f"{flag} increased to minimum value: {TIMEOUT_S_MIN:g}s")
+        logger.info(f"{flag} increased to minimum value: {TIMEOUT_S_MIN:g}s")
     return max(given_s, TIMEOUT_S_MIN)

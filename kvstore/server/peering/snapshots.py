@@ -29,7 +29,7 @@ from kvstore.wire.varint import WireError
 
 RUN_SECONDS_MAX: Final = 1200
 _END_SECONDS_MAX: Final = 10
-_PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
+_PACKAGE_ROOT: Final = Path(__file__).resolve().parents[3]
 _PREFIX: Final = "peer-snapshot-"
 _COMPLAINT_CHARACTERS_MAX: Final = 2000
 

@@ -1,4 +1,4 @@
-"""How the figures went: a sample every few seconds, in bounded memory, and what follows from two.
+"""How the counters went: a sample every few seconds, in bounded memory, and what follows from two.
 
     samples   t0 ─ t1 ─ t2 ─ ... ─ tn        counters as they stood
     rates        r1   r2   ...   rn          differences by time
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from kvstore.server.metrics.rooms import Rooms
+from kvstore.server.metrics.sources import MetricSources
 
 INTERVAL_S: Final = 5.0
 SAMPLES_MAX: Final = 240  # twenty minutes
@@ -30,16 +30,16 @@ class Sample:
     db_bytes: int
 
 
-def take_sample(rooms: Rooms) -> Sample:
+def take_sample(sources: MetricSources) -> Sample:
     """Read the counters (in the driver's thread)."""
-    parts, calls, disk = rooms.parts, rooms.calls, rooms.disk
-    figures, store = parts.figures, parts.store
+    parts, calls, disk = sources.parts, sources.calls, sources.disk
+    counters, store = parts.counters, parts.store
     return Sample(
-        at_ms=rooms.clock.monotonic_ns() // 1_000_000,
+        at_ms=sources.clock.monotonic_ns() // 1_000_000,
         counters={
-            "puts": figures.events - store.deleted_keys,
+            "puts": counters.events - store.deleted_keys,
             "deletes": store.deleted_keys,
-            "ranges": figures.ranges + parts.applier.txns.range_count,
+            "ranges": counters.ranges + parts.applier.txns.range_count,
             "calls": sum(calls.started),
             "watch events": parts.hub.events_sent,
             "bytes in": calls.received_bytes,

@@ -16,14 +16,14 @@ from typing import Final
 
 from kvstore.http.exchange import Headers, Request, Responder, method_not_allowed
 from kvstore.http.site import Handler
-from kvstore.server.metrics.gathering import BusyError, Gathering
-from kvstore.server.metrics.observer import Observer
+from kvstore.server.metrics.gatherer import BusyError, Gatherer
+from kvstore.server.metrics.observer import MetricsObserver
 from kvstore.server.metrics.own_families import prefix_text
 from kvstore.server.ui import requests_page
 from kvstore.server.ui.guard import Guard
 from kvstore.server.ui.history import INTERVAL_S, History, take_sample
-from kvstore.server.ui.picture import PREFIXES_SHOWN, Json, take_picture
 from kvstore.server.ui.prefix_sizes import ROUND_KEYS, PrefixSizes
+from kvstore.server.ui.view import PREFIXES_SHOWN, Json, take_view
 
 PATH: Final = "/ui"
 DATA_PATH: Final = "/ui/data"
@@ -65,9 +65,9 @@ _DATA_HEADERS: Final[Headers] = [("Content-Type", "application/json"), *_COMMON]
 class StatusPage:
     """Serves the page; its coroutines run on the side loop."""
 
-    def __init__(self, observer: Observer, gathering: Gathering, guard: Guard) -> None:
+    def __init__(self, observer: MetricsObserver, gatherer: Gatherer, guard: Guard) -> None:
         self._observer = observer
-        self._gathering = gathering
+        self._gatherer = gatherer
         self._guard = guard
         self._history = History()
         self._sizes = PrefixSizes()
@@ -87,9 +87,9 @@ class StatusPage:
             await asyncio.sleep(INTERVAL_S if taken >= _QUICK_SAMPLES else _QUICK_INTERVAL_S)
 
     async def _sample(self) -> None:
-        rooms = self._observer.rooms
+        sources = self._observer.sources
         try:
-            self._history.add(await self._gathering.read(lambda: take_sample(rooms), _PATIENCE_S))
+            self._history.add(await self._gatherer.read(lambda: take_sample(sources), _PATIENCE_S))
         except BusyError:
             return  # a turn that goes on leaves a gap, and the rates beside it span that
 
@@ -110,10 +110,10 @@ class StatusPage:
     async def _serve_requests(self, request: Request, respond: Responder) -> None:
         if not await self._is_admitted(request, respond):
             return
-        rooms = self._observer.rooms
+        sources = self._observer.sources
         try:
-            active = await self._gathering.read(
-                lambda: rooms.calls.open_by_method(rooms.clock.monotonic_ns()), _PATIENCE_S
+            active = await self._gatherer.read(
+                lambda: sources.calls.open_by_method(sources.clock.monotonic_ns()), _PATIENCE_S
             )
         except BusyError as busy:
             await respond.whole(503, _PAGE_HEADERS, f"{busy}\n".encode())
@@ -136,8 +136,8 @@ class StatusPage:
         return False
 
     async def _data(self) -> Json:
-        rooms = self._observer.rooms
-        data = await self._gathering.read(lambda: take_picture(rooms), _PATIENCE_S)
+        sources = self._observer.sources
+        data = await self._gatherer.read(lambda: take_view(sources), _PATIENCE_S)
         await self._look_at_sizes()
         history = self._history
         data["history"] = {
@@ -145,8 +145,8 @@ class StatusPage:
             "rates": history.rates(),
             "db_bytes": history.db_bytes(),
         }
-        data["sync_ms"] = history.sync_ms(rooms.disk.wal.sync_seconds.bounds)
-        data["commit_ms"] = history.commit_ms(rooms.disk.backend.commit_seconds.bounds)
+        data["sync_ms"] = history.sync_ms(sources.disk.wal.sync_seconds.bounds)
+        data["commit_ms"] = history.commit_ms(sources.disk.backend.commit_seconds.bounds)
         data["sizes"] = [
             {"prefix": prefix_text(each.prefix), "keys": each.keys, "bytes": each.size_bytes}
             for each in self._sizes.top(PREFIXES_SHOWN, data["db"]["keys"])
@@ -160,8 +160,8 @@ class StatusPage:
         if now_s < self._sizes_due_s:
             return
         self._sizes_due_s = now_s + SIZES_EVERY_S
-        store, offset = self._observer.rooms.parts.store, self._sizes.next_offset()
-        sampled = await self._gathering.read(
+        store, offset = self._observer.sources.parts.store, self._sizes.next_offset()
+        sampled = await self._gatherer.read(
             lambda: store.sample_sizes(ROUND_KEYS, offset), _PATIENCE_S
         )
         self._sizes.add(sampled)

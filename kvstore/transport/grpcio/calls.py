@@ -3,11 +3,11 @@
     grpcio ──► Router.service ──► UnaryCall | ServerStream | BidiStream | RefusedCall
                                         │ mailbox.add_*            ▲ settle / deliver / end
                                         ▼                          │
-                                   the driver thread ──► Switchboard.dispatch(outbox)
+                                   the driver thread ──► CallTable.dispatch(outbox)
 
-Everything here runs on the loop thread, except `Switchboard.account` and `backlog`: those are the
+Everything here runs on the loop thread, except `CallTable.account` and `backlog`: those are the
 driver thread's.
-Law: a call is in the switchboard exactly from its arrival in the mailbox until its answer or its
+Law: a call is in the calls exactly from its arrival in the mailbox until its answer or its
 end was handed over, or its client went away; in the latter case, and only then, it is told gone.
 
 grpcio costs about 100 µs a call; there is no task, lock or queue of ours per unary call on top,
@@ -49,7 +49,7 @@ class CallDetails(Protocol):
     invocation_metadata: Collection[tuple[str, str | bytes]]
 
 
-class Switchboard:
+class CallTable:
     """The calls and streams that are open, and the way of an outbox to them."""
 
     def __init__(
@@ -206,7 +206,7 @@ class Stream:
         "queued_bytes", "sent_bytes", "stream_id",
     )  # fmt: skip
 
-    def __init__(self, board: Switchboard, stream_id: int) -> None:
+    def __init__(self, board: CallTable, stream_id: int) -> None:
         self.stream_id = stream_id
         self.queued_bytes = 0
         self.sent_bytes = 0
@@ -280,7 +280,7 @@ class Stream:
             await abort(context, code, text)
 
 
-async def read_request(board: Switchboard, context: Context) -> bytes:
+async def read_request(board: CallTable, context: Context) -> bytes:
     """Read a call's one request once there is room for it; what is wrong with it ends the call."""
     while not board.mailbox.has_room():
         await board.room()
@@ -307,7 +307,7 @@ class UnaryCall:
     response_serializer = None
     unary_unary = unary_stream = stream_stream = None
 
-    def __init__(self, board: Switchboard, method_id: int, metadata: Metadata | None) -> None:
+    def __init__(self, board: CallTable, method_id: int, metadata: Metadata | None) -> None:
         self._board = board
         self._method_id = method_id
         self._metadata = metadata
@@ -351,7 +351,7 @@ class ServerStream:
     response_serializer = None
     unary_unary = unary_stream = stream_unary = None
 
-    def __init__(self, board: Switchboard, method_id: int, metadata: Metadata | None) -> None:
+    def __init__(self, board: CallTable, method_id: int, metadata: Metadata | None) -> None:
         self._board = board
         self._method_id = method_id
         self._metadata = metadata
@@ -388,7 +388,7 @@ class BidiStream(Stream):
     response_serializer = None
     unary_unary = unary_stream = stream_unary = None
 
-    def __init__(self, board: Switchboard, method_id: int, metadata: Metadata | None) -> None:
+    def __init__(self, board: CallTable, method_id: int, metadata: Metadata | None) -> None:
         super().__init__(board, next(board.ids))
         self._ahead = ReadAhead()
         self._method_id = method_id

@@ -35,9 +35,9 @@ from kvstore.transport.grpcio.calls import (
     BidiStream,
     Call,
     CallDetails,
+    CallTable,
     RefusedCall,
     ServerStream,
-    Switchboard,
     UnaryCall,
 )
 from kvstore.transport.mailbox import Mailbox, MailboxLimits
@@ -103,7 +103,7 @@ class GrpcOptions:
 class Router:
     """Finds the handler of a path; grpcio's generic handler."""
 
-    def __init__(self, served: Collection[int], board: Switchboard) -> None:
+    def __init__(self, served: Collection[int], board: CallTable) -> None:
         self._board = board
         self._kinds = {
             METHODS[method_id].path: (method_id, METHODS[method_id].kind) for method_id in served
@@ -162,7 +162,7 @@ class GrpcTransport:
             self._credentials = grpc_tls.credentials(self._options.tls, self._notices.append)
         self._loop = asyncio.new_event_loop()
         self._mailbox = Mailbox(self._options.mailbox, self._resume)
-        self._board = Switchboard(
+        self._board = CallTable(
             self._loop,
             self._mailbox,
             self._options.request_bytes_max,

@@ -6,7 +6,7 @@ No thread stands between the wire and the turn. A turn reads no more than RECEIV
 stream; what is left waits in the kernel, whose buffer stops a member that sends faster than turns
 are taken.
 
-An inlet belongs to one connection: the decoder has its state.
+An inbound belongs to one connection: the decoder has its state.
 """
 
 import select
@@ -28,7 +28,7 @@ Decoder = MsgAppDecoder | MessageDecoder
 _WAIT: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError)
 
 
-class Inlet:
+class InboundStream:
     """One connection that messages arrive on."""
 
     __slots__ = (

@@ -1,6 +1,6 @@
 """One question to all members: what is the hash of your data at this revision?
 
-    own hash, in slices ─► GET /members/hashkv of each other, at that revision ─► then(survey)
+    own hash, in slices ─► GET /members/hashkv of each other, at that revision ─► then(comparison)
 
 Hashes can be compared where the compact revisions are equal: what was compacted is not hashed.
 Where one state has two hashes (see mvcc.record_hash), either counts as this member's.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from kvstore.batch import ErrandKind, ErrandResult, Outbox
+from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import Refusal
 from kvstore.mvcc.hashing import HashResult
 from kvstore.node.parts import Parts
@@ -26,7 +26,7 @@ class PeerHash(NamedTuple):
     compact_revision: int
 
 
-class Survey:
+class HashComparison:
     """The answers to one question; own is this member's."""
 
     def __init__(self, own: HashResult) -> None:
@@ -56,10 +56,10 @@ class Survey:
         return groups
 
 
-Then = Callable[[Survey], None]
+Then = Callable[[HashComparison], None]
 
 
-class Surveyor:
+class HashCollector:
     """Makes surveys."""
 
     def __init__(self, parts: Parts, maintenance: Maintenance) -> None:
@@ -79,40 +79,40 @@ class Surveyor:
         """Ask the others for their hash at the revision of a hash that is known."""
         parts = self._parts
         others = [each for each in parts.membership.members if each != parts.member_id]
-        survey = Survey(own)
+        comparison = HashComparison(own)
         body = json.dumps({"revision": own.hash_revision}, separators=(",", ":")).encode()
-        take = partial(self._take, survey, len(others), then)
+        take = partial(self._take, comparison, len(others), then)
         for member in others:
             args = (f"{member:x}".encode(), b"/members/hashkv", body)
-            parts.errands.ask(ErrandKind.GET_PEER, args, partial(take, member))
+            parts.tasks.ask(TaskKind.GET_PEER, args, partial(take, member))
         if not others:
-            then(survey)
+            then(comparison)
 
     def _take(
         self,
-        survey: Survey,
+        comparison: HashComparison,
         count: int,
         then: Then,
         member: int,
-        result: ErrandResult,
+        result: TaskResult,
         _out: Outbox,
     ) -> None:
         answer = _read(result)
         if isinstance(answer, PeerHash):
-            survey.peers[member] = answer
+            comparison.peers[member] = answer
         else:
-            survey.errors[member] = answer
-            self._parts.voice.warning(
+            comparison.errors[member] = answer
+            self._parts.logger.warning(
                 "failed hash kv request",
-                requested_revision=survey.own.hash_revision,
+                requested_revision=comparison.own.hash_revision,
                 remote_peer_id=f"{member:x}",
                 error=answer,
             )
-        if survey.asked == count:
-            then(survey)
+        if comparison.asked == count:
+            then(comparison)
 
 
-def _read(result: ErrandResult) -> PeerHash | str:
+def _read(result: TaskResult) -> PeerHash | str:
     """Return the hash in an answer, or why there is none."""
     if result.error:
         return f"{result.error}: {result.body[:200].decode('utf-8', 'replace')}".rstrip(": \n")

@@ -5,7 +5,7 @@ from typing import Any, Final
 from kvstore.histograms import NANOSECOND_S
 from kvstore.raft.progress import ProgressKind
 from kvstore.server.metrics.own_families import prefix_text
-from kvstore.server.metrics.rooms import Rooms
+from kvstore.server.metrics.sources import MetricSources
 from kvstore.types import SERVER_VERSION
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.members import Member
@@ -17,9 +17,9 @@ PREFIXES_SHOWN: Final = 20
 Json = dict[str, Any]
 
 
-def take_picture(rooms: Rooms) -> Json:
+def take_view(sources: MetricSources) -> Json:
     """Return the member, its cluster, its database, watches and alarms."""
-    parts = rooms.parts
+    parts = sources.parts
     raft, store, backend, membership = parts.raft, parts.store, parts.backend, parts.membership
     return {
         "name": parts.limits.name,
@@ -27,15 +27,15 @@ def take_picture(rooms: Rooms) -> Json:
         "cluster": f"{parts.cluster_id:x}",
         "version": SERVER_VERSION,
         "cluster_version": membership.cluster_version or "",
-        "at_ms": rooms.clock.unix_ms(),
+        "at_ms": sources.clock.unix_ms(),
         "role": raft.role.name.lower(),
         "leader": f"{raft.lead:x}" if raft.lead else "",
-        "leader_changes": rooms.watched.leader_changes,
+        "leader_changes": sources.watched.leader_changes,
         "term": raft.term,
         "committed": raft.committed,
         "applied": raft.applied,
         "pending": len(parts.pending.by_index),
-        "members": _members(rooms),
+        "members": _members(sources),
         "alarms": [
             {"member": f"{member:x}", "alarm": _alarm_name(kind)}
             for member, kind in parts.alarms.raised()
@@ -50,31 +50,31 @@ def take_picture(rooms: Rooms) -> Json:
             "defragmenting": backend.defragmenting(),
         },
         "leases": len(parts.lessor),
-        "open_calls": rooms.calls.open_calls,
-        "watch": _watches(rooms),
+        "open_calls": sources.calls.open_calls,
+        "watch": _watches(sources),
         "stages_s": {
-            "disk sync": rooms.disk.wal.sync_ns * NANOSECOND_S,
-            "database commit": rooms.disk.backend.commit_ns * NANOSECOND_S,
-            "applying": parts.figures.apply_ns * NANOSECOND_S,
-            "reading": parts.figures.read_ns * NANOSECOND_S,
+            "disk sync": sources.disk.wal.sync_ns * NANOSECOND_S,
+            "database commit": sources.disk.backend.commit_ns * NANOSECOND_S,
+            "applying": parts.counters.apply_ns * NANOSECOND_S,
+            "reading": parts.counters.read_ns * NANOSECOND_S,
         },
-        "slow_requests": rooms.watched.slow_requests,
+        "slow_requests": sources.watched.slow_requests,
         "writes": [
             {"prefix": prefix_text(prefix), "count": count}
-            for prefix, count in parts.figures.written.top(PREFIXES_SHOWN)
+            for prefix, count in parts.counters.written.top(PREFIXES_SHOWN)
         ],
-        "written": parts.figures.written.total,
+        "written": parts.counters.written.total,
     }
 
 
-def _members(rooms: Rooms) -> list[Json]:
-    members = rooms.parts.membership.sorted_members()
-    return [_member(rooms, each) for each in members[:MEMBERS_MAX]]
+def _members(sources: MetricSources) -> list[Json]:
+    members = sources.parts.membership.sorted_members()
+    return [_member(sources, each) for each in members[:MEMBERS_MAX]]
 
 
-def _member(rooms: Rooms, member: Member) -> Json:
+def _member(sources: MetricSources, member: Member) -> Json:
     """Return one member, with how far a leader knows it to be."""
-    parts = rooms.parts
+    parts = sources.parts
     raft = parts.raft
     is_self = member.id == parts.member_id
     shown: Json = {
@@ -92,15 +92,15 @@ def _member(rooms: Rooms, member: Member) -> Json:
         shown["behind"] = max(raft.last_index - progress.match, 0)
         shown["state"] = ProgressKind(progress.kind).name.lower()
         shown["inflight"] = progress.inflight
-    peer = rooms.peers().get(member.id)
+    peer = sources.peers().get(member.id)
     if peer is not None:
         shown["active"] = bool(peer.active)
         shown["rtt_ms"] = round(peer.smoothed_rtt_s * 1000, 3)
     return shown
 
 
-def _watches(rooms: Rooms) -> Json:
-    hub = rooms.parts.hub
+def _watches(sources: MetricSources) -> Json:
+    hub = sources.parts.hub
     stats = hub.stats()
     return {
         "streams": stats.streams,

@@ -10,7 +10,7 @@ from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import Calls
 
 
-class WalFigures(Protocol):
+class WalCounters(Protocol):
     """What the log counts."""
 
     written_bytes: int
@@ -20,7 +20,7 @@ class WalFigures(Protocol):
     write_seconds: Histogram
 
 
-class DatabaseFigures(Protocol):
+class DatabaseCounters(Protocol):
     """What the database counts."""
 
     commit_ns: int
@@ -28,7 +28,7 @@ class DatabaseFigures(Protocol):
 
 
 @dataclass(slots=True)
-class NoFigures:
+class NoCounters:
     """Those of a backend that does not count."""
 
     commit_ns: int = 0
@@ -48,7 +48,7 @@ class DurationCounts(Protocol):
     def sum_s(self) -> float: ...
 
 
-class PeerFigures(Protocol):
+class PeerStats(Protocol):
     """What is counted on the way to and from one member."""
 
     active: int
@@ -71,7 +71,7 @@ class PeerFigures(Protocol):
     def snapshot_receive(self) -> DurationCounts: ...
 
 
-class HealthFigures(Protocol):
+class HealthStats(Protocol):
     """What the health pages count."""
 
     successes: int
@@ -84,15 +84,15 @@ class HealthFigures(Protocol):
 class Disk:
     """The log and the database of one member."""
 
-    wal: WalFigures
-    backend: DatabaseFigures
+    wal: WalCounters
+    backend: DatabaseCounters
 
 
 def _none() -> int:
     return 0
 
 
-def _no_peers() -> Mapping[int, PeerFigures]:
+def _no_peers() -> Mapping[int, PeerStats]:
     return {}
 
 
@@ -106,7 +106,7 @@ class Watched:
 
 
 @dataclass(slots=True)
-class Rooms:
+class MetricSources:
     """Where to look."""
 
     parts: Parts
@@ -118,5 +118,5 @@ class Rooms:
     snapshot_write_seconds: Histogram = field(default_factory=lambda: Histogram(()))
     snapshot_writers: Callable[[], int] = _none  # how many read the database right now
     features: Mapping[str, bool] = field(default_factory=dict)  # feature gates
-    peers: Callable[[], Mapping[int, PeerFigures]] = _no_peers
-    health: HealthFigures | None = None
+    peers: Callable[[], Mapping[int, PeerStats]] = _no_peers
+    health: HealthStats | None = None

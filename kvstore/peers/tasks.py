@@ -1,8 +1,8 @@
 """Carries out the node's questions to other members: GET_PEER and POST_PEER.
 
-    start(errand) ──► ERRANDS_MAX in line ──► THREADS threads ──► HTTP ──► results() in a later turn
+    start(task) ──► TASKS_MAX in line ──► THREADS threads ──► HTTP ──► results() in a later turn
 
-An errand's args are (member id in hex, path and query, body) and, where the member must know for
+An task's args are (member id in hex, path and query, body) and, where the member must know for
 whom it is asked, the value of an Authorization header. Its URLs are tried in turn as long as the
 one before was not even reached. A result's error is empty for status 200, "HTTP <status>" for any
 other, with the body that came, and else says why there was no answer.
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kvstore.batch import Errand, ErrandKind, ErrandResult
+from kvstore.batch import OffloadedTask, TaskKind, TaskResult
 from kvstore.peers.http_client import (
     ANSWER_BYTES_MAX,
     HttpConnection,
@@ -24,13 +24,13 @@ from kvstore.peers.identity import Identity, parse_id
 from kvstore.peers.tls import PeerTls
 
 THREADS: Final = 8
-ERRANDS_MAX: Final = 1024
+TASKS_MAX: Final = 1024
 _IDLE_S: Final = 3.0
 _ARGS: Final = (3, 4)
-METHODS: Final = {ErrandKind.GET_PEER: "GET", ErrandKind.POST_PEER: "POST"}
+METHODS: Final = {TaskKind.GET_PEER: "GET", TaskKind.POST_PEER: "POST"}
 
 
-class PeerErrands:
+class PeerTasks:
     """A few threads, one queue."""
 
     def __init__(
@@ -41,11 +41,11 @@ class PeerErrands:
         tls: PeerTls,
         dial_timeout_s: float,
         timeout_s: float,
-        on_done: Callable[[ErrandResult], None],
+        on_done: Callable[[TaskResult], None],
     ) -> None:
         """urls_of names a member's peer URLs, none if it is unknown; on_done is called in a thread.
 
-        timeout_s is for the whole of one errand.
+        timeout_s is for the whole of one task.
         """
         self._identity = identity
         self._urls_of = urls_of
@@ -54,26 +54,26 @@ class PeerErrands:
         self._timeout_s = timeout_s
         self._on_done = on_done
         self._changed = threading.Condition()
-        self._queue: deque[Errand] = deque()
+        self._queue: deque[OffloadedTask] = deque()
         self._threads = 0
         self._idle = 0
         self._is_stopping = False
 
-    def start(self, errand: Errand) -> None:
-        """Take an errand of METHODS; returns at once."""
+    def start(self, task: OffloadedTask) -> None:
+        """Take an task of METHODS; returns at once."""
         with self._changed:
-            is_refused = self._is_stopping or len(self._queue) >= ERRANDS_MAX
+            is_refused = self._is_stopping or len(self._queue) >= TASKS_MAX
             is_new = False
             if not is_refused:
-                self._queue.append(errand)
+                self._queue.append(task)
                 is_new = self._idle < len(self._queue) and self._threads < THREADS
                 self._threads += is_new
                 self._changed.notify()
         if is_refused:
-            text = f"more than {ERRANDS_MAX} questions to other members wait"
-            self._on_done(ErrandResult(errand.id, text, b""))
+            text = f"more than {TASKS_MAX} questions to other members wait"
+            self._on_done(TaskResult(task.id, text, b""))
         elif is_new:
-            threading.Thread(target=self._run, name="peer-errand", daemon=True).start()
+            threading.Thread(target=self._run, name="peer-task", daemon=True).start()
 
     def stop(self) -> None:
         """Drop what waits; what is under way ends by itself."""
@@ -84,12 +84,12 @@ class PeerErrands:
 
     def _run(self) -> None:
         kept: dict[str, HttpConnection] = {}  # idle connections of this thread by URL
-        while (errand := self._next()) is not None:
-            self._on_done(self._carry_out(errand, kept))
+        while (task := self._next()) is not None:
+            self._on_done(self._carry_out(task, kept))
         for connection in kept.values():
             connection.close()
 
-    def _next(self) -> Errand | None:
+    def _next(self) -> OffloadedTask | None:
         with self._changed:
             self._idle += 1
             self._changed.wait_for(lambda: bool(self._queue) or self._is_stopping, _IDLE_S)
@@ -99,15 +99,15 @@ class PeerErrands:
             self._threads -= 1
             return None
 
-    def _carry_out(self, errand: Errand, kept: dict[str, HttpConnection]) -> ErrandResult:
-        if len(errand.args) not in _ARGS:
-            return ErrandResult(errand.id, f"errand of {len(errand.args)} args", b"")
-        member, target, body = errand.args[:3]
+    def _carry_out(self, task: OffloadedTask, kept: dict[str, HttpConnection]) -> TaskResult:
+        if len(task.args) not in _ARGS:
+            return TaskResult(task.id, f"task of {len(task.args)} args", b"")
+        member, target, body = task.args[:3]
         headers = self._identity.headers()
         if body:
             headers.append(("Content-Type", "application/protobuf"))
-        if len(errand.args) == _ARGS[1] and errand.args[3]:
-            headers.append(("Authorization", errand.args[3].decode("latin-1")))
+        if len(task.args) == _ARGS[1] and task.args[3]:
+            headers.append(("Authorization", task.args[3].decode("latin-1")))
         member_id = parse_id(member.decode("ascii", "replace")) or 0
         error = f"member {member.decode('ascii', 'replace')} is not known"
         for url in self._urls_of(member_id):
@@ -116,8 +116,8 @@ class PeerErrands:
             except PeerRequestError as failure:
                 error = str(failure)
                 continue
-            return self._ask(errand, url, connection, target.decode(), headers, body, kept)
-        return ErrandResult(errand.id, error, b"")
+            return self._ask(task, url, connection, target.decode(), headers, body, kept)
+        return TaskResult(task.id, error, b"")
 
     def _connect(self, url: str, kept: dict[str, HttpConnection]) -> HttpConnection:
         connection = kept.pop(url, None)
@@ -128,17 +128,17 @@ class PeerErrands:
 
     def _ask(
         self,
-        errand: Errand,
+        task: OffloadedTask,
         url: str,
         connection: HttpConnection,
         target: str,
         headers: list[tuple[str, str]],
         body: bytes,
         kept: dict[str, HttpConnection],
-    ) -> ErrandResult:
+    ) -> TaskResult:
         try:
             answer = connection.ask(
-                METHODS[errand.kind],
+                METHODS[task.kind],
                 target,
                 headers,
                 body,
@@ -147,10 +147,10 @@ class PeerErrands:
             )
         except PeerRequestError as error:
             connection.close()
-            return ErrandResult(errand.id, str(error), b"")
+            return TaskResult(task.id, str(error), b"")
         if connection.is_reusable:
             kept[url] = connection
         else:
             connection.close()
         text = "" if answer.status == 200 else f"HTTP {answer.status}"
-        return ErrandResult(errand.id, text, answer.body)
+        return TaskResult(task.id, text, answer.body)

@@ -16,7 +16,7 @@ from kvstore.watch.ranges import Ranges
 from kvstore.watch.stream import Stream, Watcher
 
 
-class Laggards:
+class UnsyncedWatchers:
     """The unsynced watchers of all streams."""
 
     __slots__ = ("_at", "_count", "_revisions", "_rotation", "ranges")

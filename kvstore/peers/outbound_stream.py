@@ -33,7 +33,7 @@ Encoder = MsgAppEncoder | MessageEncoder
 _WAIT: Final = (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError, InterruptedError)
 
 
-class Outlet:
+class OutboundStream:
     """One kind of stream to one member."""
 
     def __init__(

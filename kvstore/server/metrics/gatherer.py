@@ -1,6 +1,6 @@
 """Questions of the side loop that the driver's thread answers between two turns.
 
-    side loop:  await gathering.read(question)  ──►  driver: question()  ──►  the answer
+    side loop:  await gatherer.read(question)  ──►  driver: question()  ──►  the answer
 
 So whatever a question looks at is whole and of one moment, without a lock, and nobody walks a table
 that a turn is changing. A question must be short: requests wait for it. Questions beyond
@@ -20,7 +20,7 @@ class BusyError(Exception):
     """The member did not come round to a question in time, or too many wait."""
 
 
-class Gathering:
+class Gatherer:
     """Where questions wait for the driver."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
