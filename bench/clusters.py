@@ -24,7 +24,7 @@ import grpc
 from typing_extensions import override
 
 from bench.client import Client
-from bench.counters import CONTENDERS
+from bench.figures import CONTENDERS
 from bench.procfs import memory
 from bench.servers import FLAGS, MAKERS, listens
 from kvstore.wire.gen import rpc_pb2 as pb

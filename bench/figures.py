@@ -40,7 +40,7 @@ class Measure:
     is_detail: bool = False
 
 
-class Counters:
+class Figures:
     """All values of one scenario, in the order the measures first came up."""
 
     def __init__(self) -> None:

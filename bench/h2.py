@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.counters import percentile
+from bench.figures import percentile
 
 INSTALL: Final = "apt-get install nghttp2-client"
 _HEADERS: Final = ("-H", "content-type: application/grpc", "-H", "te: trailers")

@@ -1,7 +1,7 @@
 """kvload, this project's own load generator: bench/native, in Rust, built when first asked for.
 
 It does what h2load cannot (requests that differ, fixed rates, streams) and what Python is too slow
-for. `cpu_share` of a result is how much of a core kvload itself used: near 1, the counters are its
+for. `cpu_share` of a result is how much of a core kvload itself used: near 1, the figures are its
 own and not the server's.
 
     run(server, "unary", kind="put", connections=100, in_flight=10, rate=0, seconds=2) → Loaded
@@ -139,5 +139,5 @@ def _loaded(line: str, used_s: tuple[float, ...]) -> Loaded:
     if not found["done"]:
         raise RuntimeError(f"kvload did nothing: {line}")
     parts = found.pop("parts", {})
-    counters = {name: found[name] for name in Loaded._fields if name in found}
-    return Loaded(**counters, server_cpu_s=sum(used_s), first_cpu_s=used_s[0], parts=parts)
+    figures = {name: found[name] for name in Loaded._fields if name in found}
+    return Loaded(**figures, server_cpu_s=sum(used_s), first_cpu_s=used_s[0], parts=parts)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from bench.counters import CONTENDERS, OURS, PEER
+from bench.figures import CONTENDERS, OURS, PEER
 
 LOAD: Final = "put"
 SHAPES: Final = ("1x1", "10x1", "100x1", "100x10")
@@ -36,9 +36,9 @@ class Panel(NamedTuple):
     lines: list[Line]
 
 
-def svg(counters: list[dict[str, Any]]) -> str | None:
+def svg(figures: list[dict[str, Any]]) -> str | None:
     """Draw the rows of a result; None if the measures to draw are not all there."""
-    rows = {row["measure"]: row for row in counters}
+    rows = {row["measure"]: row for row in figures}
     names = [f"{LOAD}, {shape}" for shape in SHAPES]
     wanted = [f"{name}{what}" for name in names for what in ("", ": p50", ": p99")]
     if not all(name in rows and rows[name][who] for name in wanted for who in CONTENDERS):

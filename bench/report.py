@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import plot
-from bench.counters import OURS, PEER
+from bench.figures import OURS, PEER
 from bench.run import Run, Scenario
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -37,7 +37,7 @@ def result(scenario: Scenario, run: Run, machine: dict[str, Any]) -> dict[str, A
         "rounds": run.round_count,
         "machine": machine,
         "notes": run.notes,
-        "counters": run.counters.rows(),
+        "figures": run.figures.rows(),
     }
 
 
@@ -63,8 +63,8 @@ def write_page(directory: Path, order: list[str]) -> Path:
 def _draw(directory: Path, results: list[dict[str, Any]]) -> list[str]:
     """Draw what can be drawn; return the lines of the page that show it."""
     for each in results:
-        if each["scenario"] == _DRAWN and (view := plot.svg(each["counters"])) is not None:
-            (directory / _PLOT).write_text(view)
+        if each["scenario"] == _DRAWN and (picture := plot.svg(each["figures"])) is not None:
+            (directory / _PLOT).write_text(picture)
             return [f"![Puts: throughput and latency over concurrency]({_PLOT})", ""]
     return []
 
@@ -79,7 +79,7 @@ def section(found: dict[str, Any]) -> str:
         "",
         f"| measure | {OURS} | {PEER} | ratio | target |",
         "|---|---|---|---|---|",
-        *(row_line(row) for row in found["counters"] if not row["detail"]),
+        *(row_line(row) for row in found["figures"] if not row["detail"]),
         "",
         *(f"- {note}" for note in found["notes"]),
         "",

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from bench.client import Client
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.procfs import memory
 from bench.run import Run
 from bench.servers import Pair, start_to_first_read_s
@@ -26,7 +26,7 @@ def memory_measure(when: str, kind: str, target: float | None) -> Measure:
 def note_memory(run: Run, name: str, server: Server, when: str, target: float | None = 1.0) -> None:
     """Add the resident memory of a server, whole and by kind."""
     for kind, value in zip(MEMORY_KINDS, memory(server.pid), strict=True):
-        run.counters.add(memory_measure(when, kind, target), name, value / MIB)
+        run.figures.add(memory_measure(when, kind, target), name, value / MIB)
 
 
 def warm_files(server: Server) -> None:
@@ -45,16 +45,16 @@ def measure_restarts(run: Run, servers: Pair, *, read: bool = True) -> None:
             server = servers[name]
             label = f"round {round_number + 1}, {name}"
             with run.step(f"{label}: restart after SIGTERM"):
-                run.counters.add(STOP, name, seconds_of(server.stop))
+                run.figures.add(STOP, name, seconds_of(server.stop))
                 warm_files(server)
-                run.counters.add(RESTART, name, start_to_first_read_s(server))
+                run.figures.add(RESTART, name, start_to_first_read_s(server))
             if read:
                 with run.step(f"{label}: count, then read all"):
                     _read(run, name, server)
             with run.step(f"{label}: restart after SIGKILL"):
                 server.kill()
                 warm_files(server)
-                run.counters.add(RESTART_KILLED, name, start_to_first_read_s(server))
+                run.figures.add(RESTART_KILLED, name, start_to_first_read_s(server))
 
 
 def _read(run: Run, name: str, server: Server) -> None:

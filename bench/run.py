@@ -1,9 +1,9 @@
-"""What a scenario is given: where to work, how much, whom to tell, where counters go.
+"""What a scenario is given: where to work, how much, whom to tell, where figures go.
 
 for round_number in run.rounds():        A B A B: who begins changes every round
     for name in run.order(round_number):
         with run.step(f"{name}: restart"): ...
-        run.counters.add(RESTART, name, seconds)
+        run.figures.add(RESTART, name, seconds)
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.progress import Progress, TaskID
 
-from bench.counters import CONTENDERS, Counters
+from bench.figures import CONTENDERS, Figures
 
 _MOMENT_S: Final = 0.3
 
@@ -28,7 +28,7 @@ class Run:
     is_quick: bool  # a smoke test: every path, no meaning
     progress: Progress
     task: TaskID
-    counters: Counters = field(default_factory=Counters)
+    figures: Figures = field(default_factory=Figures)
     notes: list[str] = field(default_factory=list)
     skipped: str = ""  # why nothing was measured
     sizes: dict[str, int] = field(default_factory=dict)  # asked for by name

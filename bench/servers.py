@@ -15,7 +15,7 @@ from typing import Final
 import grpc
 
 from bench.client import Client
-from bench.counters import CONTENDERS, OURS, PEER
+from bench.figures import CONTENDERS, OURS, PEER
 from tests.support.servers import Server, etcd, ours
 
 Pair = dict[str, Server]

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from bench.counters import OURS, PEER
+from bench.figures import OURS, PEER
 from bench.report import number, ratio, target
 
 README: Final = Path(__file__).parents[1] / "README.md"
@@ -35,7 +35,7 @@ def table(results: list[dict[str, Any]]) -> str:
     machine = results[0]["machine"]
     counts = sorted({each["rounds"] for each in results})
     rounds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    rows = [row for each in results for row in each["counters"] if row["target"] is not None]
+    rows = [row for each in results for row in each["figures"] if row["target"] is not None]
     return "\n".join(
         [
             f"| measured {machine['date']} | {OURS} | {PEER} {machine['etcd']} | ratio | target |",

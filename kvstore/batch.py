@@ -49,7 +49,7 @@ class OffloadedTask(NamedTuple):
 
 
 class TaskResult(NamedTuple):
-    """How an task ended."""
+    """How a task ended."""
 
     id: int
     error: str  # empty: it went well; "HTTP 404" for an answer of another status than 200

@@ -43,17 +43,17 @@ Call = tuple[int, int, bytes]
 def member(data_dir: Path, files: Files) -> Iterator[tuple[Node, Parts]]:
     """Run a member that has joined, and close it."""
     config = configure(read_command_line([f"--data-dir={data_dir}"]), {})
-    logger, clock = Log([], "info"), SystemClock()
-    places = prepare(data_dir, None, logger)
+    voice, clock = Log([], "info"), SystemClock()
+    places = prepare(data_dir, None, voice)
     founding = Founding(
         config.name,
         lambda: initial_members(config, socket.gethostbyname),
         config.initial_cluster_token,
         is_new=True,
     )
-    booted = boot(places, founding, logger, files=files)
+    booted = boot(places, founding, voice, files=files)
     try:
-        parts = build(config, booted, places, clock, logger, files)
+        parts = build(config, booted, places, clock, voice, files)
         node = Node(parts)
         while not node.is_ready:
             node.turn(Inbox(now_ns=NOW_NS, wall_ms=1))

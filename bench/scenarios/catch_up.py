@@ -10,7 +10,7 @@ from typing import Final
 
 from bench import kvload
 from bench.clusters import Cluster, check_received, one_cluster, wait_applied
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.run import Run, Scenario
 
 _MEMBERS: Final = 3
@@ -59,7 +59,7 @@ def _measure(run: Run, cluster: Cluster, way: str, entries: int) -> None:
     away.start(wait=False)
     answering_s = wait_applied(away, index)
     whole_s = time.perf_counter() - begin
-    add, lower = run.counters.add, Better.LOWER
+    add, lower = run.figures.add, Better.LOWER
     what = f"a member that missed {entries:,} entries, {way}"
     if way == _SNAPSHOT:
         check_received(away)

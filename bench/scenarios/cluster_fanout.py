@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from bench import kvload
 from bench.clusters import Cluster, clusters
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.run import Run, Scenario
 from bench.scenarios.fanout import Shape, options
 
@@ -32,7 +32,7 @@ def play(run: Run) -> None:
 
 
 def _measure(run: Run, cluster: Cluster, shape: Shape) -> None:
-    add, lower, name = run.counters.add, Better.LOWER, cluster.who
+    add, lower, name = run.figures.add, Better.LOWER, cluster.who
     follower = cluster.followers()[0]
     to: dict[str, Any] = {"pids": cluster.pids(follower), "puts_to": cluster.leader().endpoint}
     what = f"at a follower: {shape.name}"

@@ -9,7 +9,7 @@ from typing import Final
 from bench import h2
 from bench.client import Client
 from bench.clusters import Cluster, Member, clusters
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.load import VALUE
 from bench.restarts import MIB
 from bench.run import Run, Scenario
@@ -57,7 +57,7 @@ def play(run: Run) -> None:
                     _measure(run, f"round {round_number + 1}", found[name], load, shape)
         for name, cluster in found.items():
             total = Measure(f"memory of {_MEMBERS} members after it all, rss", "MiB", Better.LOWER)
-            run.counters.add(total, name, cluster.rss_bytes() / MIB)
+            run.figures.add(total, name, cluster.rss_bytes() / MIB)
     run.note("C x N: connections x requests in flight on each, all of them to the leader.")
     run.note("All members, and the load generator, share the cores of one machine.")
 
@@ -74,7 +74,7 @@ def _measure(run: Run, label: str, cluster: Cluster, load: Unary, shape: Shape) 
 
 
 def _note(run: Run, name: str, what: str, result: Result, targets: Targets) -> None:
-    add, lower = run.counters.add, Better.LOWER
+    add, lower = run.figures.add, Better.LOWER
     add(Measure(what, "calls/s", Better.HIGHER, targets[0]), name, result.rate)
     unit = "µs/call"
     all_s, asked_s = result.server_cpu_s, result.first_cpu_s

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final
 
 from bench.client import Client
-from bench.counters import Better, Measure, percentile
+from bench.figures import Better, Measure, percentile
 from bench.load import fill, keys_of, load
 from bench.paced import RATE, Paced, during
 from bench.restarts import MIB
@@ -52,21 +52,21 @@ def _measure(run: Run, servers: Pair, name: str) -> None:
         before, _ = client.db_sizes()
         _note(run, name, "a defragmentation", during(endpoint, client.defragment), 1.0)
         after, _ = client.db_sizes()
-        run.counters.add(_SIZE, name, before / MIB)
-        run.counters.add(_FREED, name, (before - after) / MIB)
+        run.figures.add(_SIZE, name, before / MIB)
+        run.figures.add(_FREED, name, (before - after) / MIB)
         _note(run, name, "a snapshot", during(endpoint, client.snapshot), 1.0)
 
 
 def _note(run: Run, name: str, beside: str, seen: Paced, target: float | None) -> None:
     lower = Better.LOWER
     if target is not None:
-        run.counters.add(Measure(f"{beside}: duration", "s", lower), name, seen.seconds)
+        run.figures.add(Measure(f"{beside}: duration", "s", lower), name, seen.seconds)
         refused = Measure(f"put beside {beside}, refused", "puts", lower)
-        run.counters.add(refused, name, seen.refused)
+        run.figures.add(refused, name, seen.refused)
     p99 = Measure(f"put beside {beside}, p99", "ms", lower, target)
-    run.counters.add(p99, name, percentile(seen.latencies_ms, 0.99))
+    run.figures.add(p99, name, percentile(seen.latencies_ms, 0.99))
     longest = Measure(f"put beside {beside}, longest", "ms", lower)
-    run.counters.add(longest, name, max(seen.latencies_ms))
+    run.figures.add(longest, name, max(seen.latencies_ms))
 
 
 SCENARIO: Final = Scenario(

@@ -15,7 +15,7 @@ from typing import Final
 import grpc
 
 from bench.client import Client
-from bench.counters import OURS, Better, Measure
+from bench.figures import OURS, Better, Measure
 from bench.run import Run, Scenario
 from tests.support.cluster_servers import Cluster, Member, cluster
 
@@ -56,10 +56,10 @@ def _kill_once(run: Run, name: str, members: Cluster, clients: dict[str, Client]
     others = [clients[each.name] for each in members.members if each is not victim]
     begin = time.perf_counter()
     victim.kill()
-    run.counters.add(_GAP, name, _first_put_s(others, begin) * 1000)
+    run.figures.add(_GAP, name, _first_put_s(others, begin) * 1000)
     begin = time.perf_counter()
     _start(victim)
-    run.counters.add(_BACK, name, (time.perf_counter() - begin) * 1000)
+    run.figures.add(_BACK, name, (time.perf_counter() - begin) * 1000)
 
 
 def _first_put_s(clients: list[Client], begin: float) -> float:

@@ -13,7 +13,7 @@ gets many events in one message. So the table has both ends, and not only the on
 from typing import Any, Final, NamedTuple
 
 from bench import kvload
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.run import Run, Scenario
 from bench.servers import pair
 from tests.support.servers import Server
@@ -77,7 +77,7 @@ def options(shape: Shape, rate: int, seconds: float = _SECONDS) -> dict[str, Any
 
 
 def _measure(run: Run, name: str, server: Server, shape: Shape) -> None:
-    add, lower = run.counters.add, Better.LOWER
+    add, lower = run.figures.add, Better.LOWER
     fast = kvload.run(server, "watch", **options(shape, 0))
     rate = Measure(shape.name, "events/s", Better.HIGHER, shape.rate_target)
     add(rate, name, fast.rate)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from bench.client import Client
-from bench.counters import Better, Measure, percentile
+from bench.figures import Better, Measure, percentile
 from bench.load import PUTS_PER_TXN, VALUE, keys_of, load
 from bench.paced import RATE, during
 from bench.restarts import measure_restarts, note_memory, seconds_of
@@ -50,18 +50,18 @@ def _cycle(revisions: int) -> Iterator[bytes]:
 
 
 def _read_past(run: Run, name: str, servers: Pair) -> None:
-    rng = random.Random(7)
+    dice = random.Random(7)
     keys = list(keys_of(_KEYS))
     with Client(servers[name].endpoint) as client:
         now = client.revision()
         times = [
-            seconds_of(lambda: client.get(rng.choice(keys), revision=rng.randrange(20, now)))
+            seconds_of(lambda: client.get(dice.choice(keys), revision=dice.randrange(20, now)))
             for _ in range(run.size(_READS, 20))
         ]
-        run.counters.add(_OLD_READ, name, percentile(times, 0.5) * 1000)
+        run.figures.add(_OLD_READ, name, percentile(times, 0.5) * 1000)
         middle = now // 2
         times = [seconds_of(lambda: client.range_all(revision=middle)) for _ in range(5)]
-        run.counters.add(_OLD_RANGE, name, percentile(times, 0.5) * 1000)
+        run.figures.add(_OLD_RANGE, name, percentile(times, 0.5) * 1000)
 
 
 def _compact(run: Run, name: str, servers: Pair, revisions: int, round_number: int) -> None:
@@ -71,11 +71,11 @@ def _compact(run: Run, name: str, servers: Pair, revisions: int, round_number: i
     with Client(server.endpoint) as client:
         quiet = during(server.endpoint, lambda: _wait(run))
         seen = during(server.endpoint, lambda: client.compact(1 + step * (round_number + 1)))
-    run.counters.add(_QUIET_P99, name, percentile(quiet.latencies_ms, 0.99))
-    run.counters.add(_COMPACTION, name, seen.seconds)
-    run.counters.add(_PUT_P99, name, percentile(seen.latencies_ms, 0.99))
-    run.counters.add(_REFUSED, name, seen.refused)
-    run.counters.add(_PUT_MAX, name, max(seen.latencies_ms))
+    run.figures.add(_QUIET_P99, name, percentile(quiet.latencies_ms, 0.99))
+    run.figures.add(_COMPACTION, name, seen.seconds)
+    run.figures.add(_PUT_P99, name, percentile(seen.latencies_ms, 0.99))
+    run.figures.add(_REFUSED, name, seen.refused)
+    run.figures.add(_PUT_MAX, name, max(seen.latencies_ms))
 
 
 def _wait(run: Run) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.load import VALUE, keys_of, load
 from bench.restarts import measure_restarts, note_memory
 from bench.run import Run, Scenario
@@ -18,7 +18,7 @@ def play(run: Run) -> None:
     with pair(run.directory) as servers:
         for name, server in servers.items():
             seconds = load(run, name, server, keys_of(keys), keys, VALUE)
-            run.counters.add(_FILLED, name, keys / seconds)
+            run.figures.add(_FILLED, name, keys / seconds)
             note_memory(run, name, server, "after loading")
         measure_restarts(run, servers)
     run.note(

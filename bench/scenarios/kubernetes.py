@@ -7,7 +7,7 @@ from typing import Final
 
 from bench import kvload
 from bench.client import Client
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.restarts import MIB, note_memory
 from bench.run import Run, Scenario
 from bench.servers import pair
@@ -42,7 +42,7 @@ def play(run: Run) -> None:
             note_memory(run, name, server, "after it all", None)
             with Client(server.endpoint) as client:
                 size = Measure("database after it all", "MiB", Better.LOWER)
-                run.counters.add(size, name, client.db_sizes()[0] / MIB)
+                run.figures.add(size, name, client.db_sizes()[0] / MIB)
     run.note(
         "Of 100 calls 60 write (8 delete, 8 create), 39 read an object, 1 a page; 10x10 in flight."
     )
@@ -58,7 +58,7 @@ def _load(server: Server, objects: int, seconds: float) -> kvload.Loaded:
 
 
 def _note(run: Run, name: str, found: kvload.Loaded) -> None:
-    add, lower = run.counters.add, Better.LOWER
+    add, lower = run.figures.add, Better.LOWER
     add(Measure("all calls", "calls/s", Better.HIGHER), name, found.rate)
     cpu_us = found.server_cpu_s / found.done * 1e6
     add(Measure("all calls: server CPU", "µs/call", lower), name, cpu_us)

@@ -12,7 +12,7 @@ from typing import Final
 
 from bench import h2, kvload
 from bench.client import Client
-from bench.counters import PEER, Better, Measure
+from bench.figures import PEER, Better, Measure
 from bench.load import VALUE, fill, keys_of
 from bench.run import Run, Scenario
 from bench.servers import pair
@@ -111,12 +111,12 @@ def _while_reading(run: Run, name: str, server: Server) -> kvload.Loaded:
     if reads.data_bytes < reads.requests * _RANGE_BYTES_MIN:
         raise RuntimeError(f"{reads.requests} answers of {reads.data_bytes} bytes in all")
     done = Measure("reads of 5 MB meanwhile", "calls/s", Better.HIGHER)
-    run.counters.add(done, name, reads.rate)
+    run.figures.add(done, name, reads.rate)
     return puts
 
 
 def _note(run: Run, name: str, when: str, found: kvload.Loaded) -> None:
-    add, lower = run.counters.add, Better.LOWER
+    add, lower = run.figures.add, Better.LOWER
     add(Measure(f"put {when}, p50", "ms", lower), name, found.p50_ms)
     add(Measure(f"put {when}, p99", "ms", lower, 1.0), name, found.p99_ms)
     add(Measure(f"put {when}, longest", "ms", lower, is_detail=True), name, found.max_ms)

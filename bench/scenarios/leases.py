@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.load import Tell, call_all
 from bench.restarts import measure_restarts, note_memory, seconds_of
 from bench.run import Run, Scenario
@@ -25,7 +25,7 @@ def play(run: Run) -> None:
         for name, server in servers.items():
             with run.step(f"{name}: grant {leases} leases", leases) as tell:
                 seconds = seconds_of(partial(_grant, server, leases, tell))
-                run.counters.add(_GRANT, name, leases / seconds)
+                run.figures.add(_GRANT, name, leases / seconds)
             note_memory(run, name, server, "after granting")
         measure_restarts(run, servers, read=False)
     run.note("The Python client that grants is itself near its limit.")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from bench import h2, kvload
 from bench.client import Client
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.load import VALUE, call_all, fill
 from bench.run import Run, Scenario
 from bench.servers import FLAGS, Pair, pair
@@ -150,7 +150,7 @@ def _play_one(run: Run, server: Server, load: Unary | Varied, shape: Shape) -> R
 
 def _note(run: Run, name: str, what: str, result: Result, targets: Targets) -> None:
     of_rate, of_cpu = targets
-    add, lower = run.counters.add, Better.LOWER
+    add, lower = run.figures.add, Better.LOWER
     add(Measure(what, "calls/s", Better.HIGHER, of_rate), name, result.rate)
     cpu = Measure(f"{what}: server CPU", "µs/call", lower, of_cpu)
     add(cpu, name, result.server_cpu_s / result.calls * 1e6)

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from bench import kvload
-from bench.counters import CONTENDERS, Better, Measure
+from bench.figures import CONTENDERS, Better, Measure
 from bench.run import Run, Scenario
 from bench.secured import MODES, PLAIN, Secured, make_files, secured
 from kvstore.transport import native
@@ -70,7 +70,7 @@ def _load(to: Secured, kind: str, keys: int, **limits: Any) -> kvload.Loaded:  #
 def _note(
     run: Run, name: str, what: str, result: kvload.Loaded, of_plain: float, *, is_plain: bool
 ) -> None:
-    add, lower = run.counters.add, Better.LOWER
+    add, lower = run.figures.add, Better.LOWER
     add(Measure(what, "calls/s", Better.HIGHER), name, result.rate)
     if not is_plain:
         add(Measure(f"{what}: rate, of plain", "", Better.HIGHER), name, of_plain)

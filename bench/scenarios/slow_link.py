@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bench import kvload
 from bench.clusters import Cluster, Member, one_cluster
-from bench.counters import CONTENDERS, Better, Measure
+from bench.figures import CONTENDERS, Better, Measure
 from bench.run import Run, Scenario
 from bench.slow_link import SlowLink, slow_link
 
@@ -61,13 +61,13 @@ def _measure(run: Run, label: str, cluster: Cluster, link: SlowLink) -> None:
             run.note(f"{cluster.who} changed its leader in a round.")
     of_rate = Measure("put, 100x10: rate with the slow link, of that without", "", Better.HIGHER)
     of_p99 = Measure("put, p99 with the slow link, of that without", "", Better.LOWER)
-    run.counters.add(of_rate, cluster.who, slowed[0] / alike[0])
-    run.counters.add(of_p99, cluster.who, slowed[1] / alike[1])
+    run.figures.add(of_rate, cluster.who, slowed[0] / alike[0])
+    run.figures.add(of_p99, cluster.who, slowed[1] / alike[1])
 
 
 def _load(run: Run, leader: Member, name: str, links: str) -> tuple[float, float]:
     """Load the leader; return (puts a second at most, p99 at a fixed rate in ms)."""
-    add, seconds = run.counters.add, run.seconds(_SECONDS)
+    add, seconds = run.figures.add, run.seconds(_SECONDS)
     options: dict[str, Any] = {"kind": "put", "seconds": seconds}
     paced = kvload.run(leader, "unary", connections=10, in_flight=1, rate=_PACED, **options)
     if paced.refused:

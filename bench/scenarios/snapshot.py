@@ -14,7 +14,7 @@ import grpc
 from bench import kvload
 from bench.client import Client
 from bench.clusters import Cluster, Member, check_received, clusters, end, wait_applied, wait_until
-from bench.counters import Better, Measure, percentile
+from bench.figures import Better, Measure, percentile
 from bench.load import fill, keys_of
 from bench.paced import RATE, Paced, during
 from bench.restarts import MIB
@@ -50,7 +50,7 @@ def play(run: Run) -> None:
                 with run.step(f"round {round_number + 1}, {name}: a new member"):
                     _measure(run, found[name], round_number)
     run.note(f"Puts come at a fixed {RATE} a second; latency counts from when one is due.")
-    run.note("All members share one disk: its bandwidth is a part of these counters.")
+    run.note("All members share one disk: its bandwidth is a part of these figures.")
 
 
 def _settle(cluster: Cluster, puts: int) -> None:
@@ -79,9 +79,9 @@ def _measure(run: Run, cluster: Cluster, round_number: int) -> None:
         finally:
             end(member)
     shutil.rmtree(member.data_dir)
-    run.counters.add(_SIZE, name, size_mib)
-    run.counters.add(_TIME, name, seen.seconds)
-    run.counters.add(_RATE, name, size_mib / seen.seconds)
+    run.figures.add(_SIZE, name, size_mib)
+    run.figures.add(_TIME, name, seen.seconds)
+    run.figures.add(_RATE, name, size_mib / seen.seconds)
     _note(run, name, "a snapshot to a new member", seen)
 
 
@@ -108,7 +108,7 @@ def _bring_up(member: Member, index: int) -> None:
 
 
 def _note(run: Run, name: str, beside: str, seen: Paced) -> None:
-    add, lower = run.counters.add, Better.LOWER
+    add, lower = run.figures.add, Better.LOWER
     p99 = percentile(seen.latencies_ms, 0.99)
     add(Measure(f"put beside {beside}, p99", "ms", lower), name, p99)
     add(Measure(f"put beside {beside}, longest", "ms", lower), name, max(seen.latencies_ms))

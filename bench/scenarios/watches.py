@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc
 
 from bench.client import OPTIONS, bidi
-from bench.counters import Better, Measure
+from bench.figures import Better, Measure
 from bench.load import keys_of
 from bench.procfs import memory
 from bench.restarts import note_memory
@@ -76,9 +76,9 @@ async def _watch(run: Run, name: str, server: Server) -> None:
                 reading = _read(channel, keys[number::_STREAMS], watchers)
                 streams.append(asyncio.ensure_future(reading))
         await watchers.until(lambda: watchers.created == len(keys), "all watches")
-        run.counters.add(_OPEN, name, time.perf_counter() - begin)
+        run.figures.add(_OPEN, name, time.perf_counter() - begin)
         grown = memory(server.pid).rss_bytes - before.rss_bytes
-        run.counters.add(_PER_WATCH, name, grown / len(keys) / 1024)
+        run.figures.add(_PER_WATCH, name, grown / len(keys) / 1024)
         note_memory(run, name, server, "with the watches", None)
         for stream in streams:
             stream.cancel()

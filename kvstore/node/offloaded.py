@@ -27,7 +27,7 @@ class OffloadedTasks:
         self._refused: list[tuple[Then, TaskResult]] = []
 
     def ask(self, kind: TaskKind, args: tuple[bytes, ...], then: Then) -> None:
-        """Send the shell on an task; then is called with its end, in a later turn."""
+        """Send the shell on a task; then is called with its end, in a later turn."""
         task_id, self._next_id = self._next_id, self._next_id + 1
         if len(self._waiting) >= TASKS_MAX:
             text = f"{TASKS_MAX} tasks are on their way already"

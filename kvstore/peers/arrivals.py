@@ -79,7 +79,7 @@ class Arrivals:
         self.wake()
 
     def task_done(self, result: TaskResult) -> None:
-        """Hand in the result of an task."""
+        """Hand in the result of a task."""
         self._tasks.append(result)
         self.wake()
 

@@ -48,7 +48,7 @@ class NetworkOptions(NamedTuple):
     identity: Identity
     tls: PeerTls
     dial_timeout_s: float  # etcd's: one second and the election timeout
-    request_timeout_s: float  # of an task
+    request_timeout_s: float  # of a task
     probe_interval_s: float = 4.0  # less than the 5 s after which an idle connection is closed
     read_timeout_s: float = TIMEOUT_S_MIN  # a connection that says nothing for so long is closed
     write_timeout_s: float = TIMEOUT_S_MIN  # and so is one that takes nothing

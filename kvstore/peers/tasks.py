@@ -2,7 +2,7 @@
 
     start(task) ──► TASKS_MAX in line ──► THREADS threads ──► HTTP ──► results() in a later turn
 
-An task's args are (member id in hex, path and query, body) and, where the member must know for
+A task's args are (member id in hex, path and query, body) and, where the member must know for
 whom it is asked, the value of an Authorization header. Its URLs are tried in turn as long as the
 one before was not even reached. A result's error is empty for status 200, "HTTP <status>" for any
 other, with the body that came, and else says why there was no answer.
@@ -60,7 +60,7 @@ class PeerTasks:
         self._is_stopping = False
 
     def start(self, task: OffloadedTask) -> None:
-        """Take an task of METHODS; returns at once."""
+        """Take a task of METHODS; returns at once."""
         with self._changed:
             is_refused = self._is_stopping or len(self._queue) >= TASKS_MAX
             is_new = False

@@ -125,7 +125,7 @@ class Driver:
         self._sources.append(source)
 
     def set_observer(self, observer: TurnObserver) -> None:
-        """Let a observer see each turn's inbox, and what has left."""
+        """Let an observer see each turn's inbox, and what has left."""
         self._observer = observer
 
     def become_ready(self) -> None:

@@ -3,7 +3,7 @@
     poll ──► fill(inbox) ──► arrived(inbox) ──► answer ──► drain(out) ──► flush ──► left(out)
                                                 └── and again for what comes of settle ──┘
 
-A source fills and drains, a observer sees what the others have left. All are called by the driver's
+A source fills and drains, an observer sees what the others have left. All are called by the driver's
 thread in every turn, so they must cost about nothing when there is nothing to do, and never wait. A
 source with news calls the wake-up it was made with.
 """

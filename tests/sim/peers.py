@@ -214,7 +214,7 @@ class OffloadedTasks:
         heapq.heappush(self._due, (self._network.now_ns + by_ns, self._count, act))
 
     def run(self, member: "Member", task: OffloadedTask) -> None:
-        """Run an task of a member; it always ends, if by a timeout, while the member lives."""
+        """Run a task of a member; it always ends, if by a timeout, while the member lives."""
         network, life = self._network, member.life
         target_id, path = int(task.args[0], 16), task.args[1].decode()
         is_over = False

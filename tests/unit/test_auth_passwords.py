@@ -138,7 +138,7 @@ def test_without_keys_nothing_is_signed() -> None:
     ears = Ears()
     tasks = PasswordTasks(ears.woken.release, None)
     tasks.start([OffloadedTask(1, TaskKind.SIGN_TOKEN, (b"alice", b"7"))])
-    [result] = ears.collect(tasks, 1).tasks
+    [result] = ears.collect(tasks, 1).task_results
     tasks.stop()
     assert result.error == "there are no keys to sign with"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.counters import OURS, PEER, Better, Counters, Measure, percentile
 
 from bench import report
+from bench.figures import OURS, PEER, Better, Figures, Measure, percentile
 from bench.procfs import Memory, parse_stat, parse_status
 
 LESS = Measure("restart", "s", Better.LOWER, 1.0)
@@ -14,12 +14,12 @@ MORE = Measure("rate", "calls/s", Better.HIGHER, 1.2)
 
 
 def row(measure: Measure, ours: list[float], theirs: list[float]) -> dict[str, Any]:
-    counters = Counters()
+    figures = Figures()
     for value in ours:
-        counters.add(measure, OURS, value)
+        figures.add(measure, OURS, value)
     for value in theirs:
-        counters.add(measure, PEER, value)
-    return counters.rows()[0]
+        figures.add(measure, PEER, value)
+    return figures.rows()[0]
 
 
 def test_median_spread_and_ratio() -> None:
@@ -69,11 +69,9 @@ def test_page_of_results_in_order(tmp_path: Path) -> None:
         "load_average": 0.25,
     }
     for name in ("second", "first"):
-        counters = [row(LESS, [1.0], [2.0]), {**row(MORE, [1.0], [2.0]), "detail": True}]
+        figures = [row(LESS, [1.0], [2.0]), {**row(MORE, [1.0], [2.0]), "detail": True}]
         found = {"scenario": name, "title": f"The {name}", "summary": "Much", "rounds": 1}
-        report.write(
-            tmp_path, {**found, "machine": machine, "notes": ["So."], "counters": counters}
-        )
+        report.write(tmp_path, {**found, "machine": machine, "notes": ["So."], "figures": figures})
     page = report.write_page(tmp_path, ["first", "absent", "second"]).read_text()
     assert page.index("## The first") < page.index("## The second")
     assert "Much; 1 round. `abc`, 2026-01-02, CPU (2 cores" in page

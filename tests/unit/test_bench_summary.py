@@ -6,9 +6,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from bench.counters import OURS, PEER, Better, Counters, Measure
 
 from bench import plot, report, summary
+from bench.figures import OURS, PEER, Better, Figures, Measure
 
 MACHINE = {
     "date": "2026-01-02",
@@ -23,25 +23,25 @@ MACHINE = {
 
 
 def puts() -> list[dict[str, Any]]:
-    counters = Counters()
+    figures = Figures()
     for number, shape in enumerate(plot.SHAPES):
         for who in (OURS, PEER):
             rate = Measure(f"put, {shape}", "calls/s", Better.HIGHER, 1.2 if number == 0 else None)
-            counters.add(rate, who, 1000.0 * 10**number)
+            figures.add(rate, who, 1000.0 * 10**number)
             for at in ("p50", "p99"):
-                counters.add(Measure(f"put, {shape}: {at}", "ms", Better.LOWER), who, 0.5)
-    return counters.rows()
+                figures.add(Measure(f"put, {shape}: {at}", "ms", Better.LOWER), who, 0.5)
+    return figures.rows()
 
 
 def write_results(directory: Path) -> None:
-    found = {"scenario": "rates", "rounds": 5, "machine": MACHINE, "counters": puts()}
+    found = {"scenario": "rates", "rounds": 5, "machine": MACHINE, "figures": puts()}
     (directory / "rates.json").write_text(json.dumps(found))
 
 
 def test_plot_has_a_line_a_server_and_figure() -> None:
-    view = plot.svg(puts())
-    assert view is not None
-    root = ET.fromstring(view)
+    picture = plot.svg(puts())
+    assert picture is not None
+    root = ET.fromstring(picture)
     lines = [each.get("points", "") for each in root if each.tag.endswith("polyline")]
     drawn = [points.split() for points in lines if points.count(",") == len(plot.SHAPES)]
     assert len(drawn) == 6  # two rates, two p50, two p99

@@ -247,7 +247,7 @@ def test_a_disk_with_too_little_room_is_left_to_the_log(
 
 def test_the_writer_starts_without_the_server(state: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from kvstore.storage import snapshot_writer;"
+        "import sys; from kvstore.storage.snapshots import writer as snapshot_writer;"
         "assert not {'grpc', 'asyncio', 'kvstore.server', 'kvstore.node'} & set(sys.modules);"
         "sys.exit(snapshot_writer.main(sys.argv[1:]))"
     )

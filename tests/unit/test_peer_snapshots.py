@@ -16,7 +16,7 @@ from kvstore.server.peering.snapshots import DatabaseFiles
 from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.lmdb.files import received_path
-from kvstore.storage.snapshots import peer_writer as peer_snapshot_writer
+from kvstore.storage.snapshots import peer_writer
 from kvstore.storage.snapshots.peer_head import snapshot_of
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -90,10 +90,10 @@ def test_a_writer_that_fails_on_its_way_ends_the_file_with_an_error(tmp_path: Pa
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize("module", ["peer_snapshot_writer", "snapshot_taker"])
+@pytest.mark.parametrize("module", ["peer_writer", "taker"])
 def test_a_child_that_is_waited_for_loads_no_codec(module: str) -> None:
     program = (
-        f"import sys; import kvstore.storage.{module};"
+        f"import sys; import kvstore.storage.snapshots.{module};"
         "heavy = {'google.protobuf', 'dataclasses', 'asyncio', 'kvstore.raft', 'kvstore.server'};"
         "assert not heavy & set(sys.modules)"
     )
@@ -104,7 +104,7 @@ def test_the_position_comes_before_a_small_file_is_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is told of a large one comes with its size: nothing is silent for long in between."""
-    monkeypatch.setattr(peer_snapshot_writer, "EARLY_PAGES_MAX", 20)
+    monkeypatch.setattr(peer_writer, "EARLY_PAGES_MAX", 20)
     for rows, early in ((1, True), (4000, False)):
         directory = tmp_path / f"{rows}"
         backend = LmdbBackend(directory)
@@ -114,7 +114,7 @@ def test_the_position_comes_before_a_small_file_is_planned(
         reading, writing = socket.socketpair(type=socket.SOCK_SEQPACKET)  # keeps writes apart
         with reading, writing:
             reading.settimeout(TIMEOUT_S)
-            peer_snapshot_writer.write(directory, tmp_path / f"{rows}.db", writing.fileno())
+            peer_writer.write(directory, tmp_path / f"{rows}.db", writing.fileno())
             first = reading.recv(1 << 16)
         length = int.from_bytes(first[:4])
         assert snapshot_of(first[4 : 4 + length]).metadata.index == INDEX

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstore.raft.model import ConfState, Entry, EntryType, HardState
+from kvstore.storage.wal import record as wal_record
 from kvstore.storage.wal.record import (
     ENTRY,
     METADATA,
@@ -19,7 +20,6 @@ from kvstore.storage.wal.record import (
     encode_snapshot_body,
     frame_word,
 )
-from kvstore.storage.wal.wal import record as wal_record
 from kvstore.transport import native
 from kvstore.wire.raft_codec import decode_entry, encode_entry, encode_hard_state
 from kvstore.wire.varint import WireError

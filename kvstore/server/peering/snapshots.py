@@ -5,7 +5,7 @@
 
     a file being received ──► child process makes a state of what has come, beside the current one
 
-The children are `kvstore.storage.snapshots.peer_writer` and `snapshot_taker`: the turn shares no
+The children are `kvstore.storage.snapshots.peer_writer` and `taker`: the turn shares no
 interpreter with them. What the writer reads may be a commit later than the one the message was made
 at, so position, configuration and member list come from that commit itself.
 """
@@ -60,7 +60,7 @@ class DatabaseFiles:
     def open(self, message: Message) -> Iterator[OpenSnapshot]:
         """Have the state written as it is committed, at message's position or after it."""
         path = self._tmp_dir / f"{_PREFIX}{next(self._numbers)}"
-        arguments = ["peer_snapshot_writer", str(self._member_dir), str(path)]
+        arguments = ["peer_writer", str(self._member_dir), str(path)]
         try:
             with self._child("writing the snapshot", arguments) as child:
                 child.limit_time()
@@ -81,7 +81,7 @@ class DatabaseFiles:
 
         The snapshot stands at index; the file at path is still growing. Raises SnapshotError.
         """
-        arguments = ["snapshot_taker", str(self._member_dir), str(index), str(path)]
+        arguments = ["taker", str(self._member_dir), str(index), str(path)]
         with self._child("taking the snapshot", arguments) as child:
             yield Taking(child)
 
@@ -135,7 +135,7 @@ class _Child:
     def __init__(self, doing: str, arguments: Sequence[str]) -> None:
         self._doing = doing
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"kvstore.storage.{arguments[0]}", *arguments[1:]],
+            [sys.executable, "-m", f"kvstore.storage.snapshots.{arguments[0]}", *arguments[1:]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,7 +4,7 @@
      "members": ["{\\"id\\":1,…}"], "removed": ["2a"], "version": "3.7.0"}
 
 Rows travel as they stand in the state. The process that reads them has no codecs loaded, this one
-has them anyway: see `peer_snapshot_writer`.
+has them anyway: see `peer_writer`.
 """
 
 import json

@@ -104,7 +104,7 @@ def _write(descriptor: int, data: bytes) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     if len(arguments) != 2:
-        sys.stderr.write("usage: peer_snapshot_writer <member directory> <out file>\n")
+        sys.stderr.write("usage: peer_writer <member directory> <out file>\n")
         return 2
     try:
         write(Path(arguments[0]), Path(arguments[1]), sys.stdout.fileno())

@@ -23,7 +23,7 @@ from kvstore.storage.snapshots.received import prepare_received
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     if len(arguments) != 3 or not arguments[1].isdigit():
-        sys.stderr.write("usage: snapshot_taker <member directory> <index> <database file>\n")
+        sys.stderr.write("usage: taker <member directory> <index> <database file>\n")
         return 2
     member_dir, index, file = Path(arguments[0]), int(arguments[1]), Path(arguments[2])
     try:
