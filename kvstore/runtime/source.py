@@ -3,9 +3,9 @@
     poll ──► fill(inbox) ──► arrived(inbox) ──► answer ──► drain(out) ──► flush ──► left(out)
                                                 └── and again for what comes of settle ──┘
 
-A source fills and drains, an observer sees what the others have left. All are called by the driver's
-thread in every turn, so they must cost about nothing when there is nothing to do, and never wait. A
-source with news calls the wake-up it was made with.
+A source fills and drains; an observer sees what the others have left. The driver's thread calls all
+of them in every turn, so they must cost nothing when there is nothing to do, and never wait. A
+source with new results calls the wake-up it was made with.
 """
 
 from typing import Protocol
