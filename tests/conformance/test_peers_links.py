@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind, TaskResult
-from kvstore.peers import outbound
+from kvstore.peers import outbound_stream
 from kvstore.peers.questions import ask_once
 from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Entry, Message, MessageType, Snapshot, SnapshotMetadata
@@ -82,7 +82,7 @@ def test_a_member_that_does_not_read_is_dropped_not_queued_for(
     pair: tuple[LinkEnd, LinkEnd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = pair
-    monkeypatch.setattr(outbound, "QUEUE_BYTES_MAX", 8 << 20)
+    monkeypatch.setattr(outbound_stream, "QUEUE_BYTES_MAX", 8 << 20)
     big = b"x" * (1 << 20)
     sent = 0
     while B not in a.turn().unreachable:

@@ -30,7 +30,7 @@ def test_quick_run_measures_both_servers(tmp_path: Path) -> None:
     done = bench("--quick", "keys-1m", f"--work={tmp_path}", f"--results={results}")
     assert done.returncode == 0, done.stderr
     found = json.loads((results / "keys-1m.json").read_text())
-    assert all(row["kvstore"]["rounds"] and row["etcd"]["rounds"] for row in found["counters"])
+    assert all(row["kvstore"]["rounds"] and row["etcd"]["rounds"] for row in found["figures"])
     assert f"## {found['title']}\n" in (results / "README.md").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["results"]  # it cleans up
 
@@ -56,7 +56,7 @@ def test_clusters_and_security_and_kubernetes_are_measured(name: str, tmp_path: 
     done = bench("--quick", name, f"--work={tmp_path}", f"--results={results}")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((results / f"{name}.json").read_text())
-    assert all(row["kvstore"]["rounds"] and row["etcd"]["rounds"] for row in found["counters"])
+    assert all(row["kvstore"]["rounds"] and row["etcd"]["rounds"] for row in found["figures"])
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 

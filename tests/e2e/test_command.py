@@ -11,11 +11,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.support.store_view import Store
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import health_pb2
 from tests.support.servers import Server, etcdctl, free_ports, ours, running
+from tests.support.store_view import Store
 
 pytestmark = pytest.mark.e2e
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.support.store_view import WHOLE, Store, fill, member, view
 
 from kvstore.mvcc.backend import BUCKETS
 from kvstore.storage.etcd_db.etcd_db import EtcdDbReader, status
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.servers import Server, etcd, etcdctl, etcdutl, ours, running
+from tests.support.store_view import WHOLE, Store, fill, member, view
 
 pytestmark = pytest.mark.e2e
 

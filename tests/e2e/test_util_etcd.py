@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.store_view import FIRST_LEASE, Store, fill, member, view
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -18,6 +17,7 @@ from tests.support.servers import (
     ours,
     running,
 )
+from tests.support.store_view import FIRST_LEASE, Store, fill, member, view
 from tests.support.util_command import Tool
 
 pytestmark = pytest.mark.e2e
