@@ -28,6 +28,7 @@ from kvstore.runtime.log.log import Log
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
+from kvstore.server.boot.state import snapshot_files
 from kvstore.storage.files import Files, OsFiles, UnsyncedFiles
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
@@ -53,7 +54,9 @@ def member(data_dir: Path, files: Files) -> Iterator[tuple[Node, Parts]]:
     )
     booted = boot(places, founding, voice, files=files)
     try:
-        parts = build(config, booted, places, clock, voice, files)
+        parts = build(
+            config, booted, snapshot_files(config, booted, places, voice, files), clock, voice
+        )
         node = Node(parts)
         while not node.is_ready:
             node.turn(Inbox(now_ns=NOW_NS, wall_ms=1))

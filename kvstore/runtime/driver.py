@@ -3,15 +3,14 @@
 Told to stop, it hands leadership over, takes nothing new, and goes on until what was admitted is
 answered or the time of one request is over.
 
-It runs in the main thread, so that signals wake it; sockets live in the transport's thread. It
-sleeps until something arrives or the node asked to be woken, and never otherwise. Before the
-client port is open it runs the same loop over the other sources alone: a member that joins needs
-its peers first.
+A server runs it in the main thread, so that signals wake it; an embedded member has a thread of its
+own for it. Sockets live in the transport's thread. The loop sleeps until something arrives or the
+node asked to be woken, and never otherwise. Before the client port is open it runs over the other
+sources alone: a member that joins needs its peers first.
 """
 
-import contextlib
-import queue
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Final, Protocol
@@ -20,6 +19,7 @@ from kvstore.batch import Inbox, Outbox
 from kvstore.logger import Logger
 from kvstore.node.turn import Node
 from kvstore.runtime.clock import Clock
+from kvstore.runtime.no_port import NoPort
 from kvstore.runtime.source import Source, TurnObserver
 from kvstore.transport.base import Transport
 
@@ -83,10 +83,10 @@ class Driver:
         self._logger = logger
         self._transport: Transport | None = None
         self._sources: list[Source] = []
+        self._attaching = threading.Lock()
         self._observer: TurnObserver | None = None
         self._late = Outbox()  # for what comes after the answers, which is nothing mostly
-        # Wakes the loop while there is no client port; safe in a signal handler.
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._no_port = NoPort()  # until there is a client port
         self._stopping = False
         self._has_place = True  # in its cluster
 
@@ -115,14 +115,25 @@ class Driver:
 
     def wake(self) -> None:
         """Make the loop take a turn; from any thread or signal handler."""
-        if self._transport is not None:
-            self._transport.wake()
-        else:
-            self._bell.put(None)
+        (self._transport or self._no_port).wake()
+
+    def stop(self) -> None:
+        """End the loop as SIGTERM does; from any thread."""
+        self._stopping = True
+        self.wake()
 
     def attach(self, source: Source) -> None:
-        """Let a source take part in every turn from now on, after those attached before."""
-        self._sources.append(source)
+        """Let a source take part in every turn from now on, after those attached before.
+
+        From any thread: the list is replaced, never changed.
+        """
+        with self._attaching:
+            self._sources = [*self._sources, source]
+
+    def detach(self, source: Source) -> None:
+        """Let a source take part no longer; the turn that runs may still call it. Any thread."""
+        with self._attaching:
+            self._sources = [each for each in self._sources if each is not source]
 
     def set_observer(self, observer: TurnObserver) -> None:
         """Let an observer see each turn's inbox, and what has left."""
@@ -131,25 +142,21 @@ class Driver:
     def become_ready(self) -> None:
         """Take turns without clients until the member has joined and applied what it has."""
         while not (self._node.is_ready or self._stopping):
-            self._wait_for_bell()
-            self._turn(Inbox())
+            self._turn(self._no_port.poll(self._wait_s()))
             self._end_if_removed()
 
     def _end_if_removed(self) -> None:
         if self._node.is_removed and not self._stopping:
             self.end("the member has been permanently removed from the cluster")
 
-    def _wait_for_bell(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            self._bell.get(timeout=self._wait_s())
-        while not self._bell.empty():
-            self._bell.get_nowait()
-
-    def serve(self, transport: Transport, drain_ns: int, others: Sequence[Port] = ()) -> None:
+    def serve(
+        self, transport: Transport | None, drain_ns: int, others: Sequence[Port] = ()
+    ) -> None:
         """Serve until stopped; then hand leadership over and let what was admitted be answered.
 
-        That may take drain_ns; others are ways in beside the transport.
+        That may take drain_ns; others are ways in beside the transport, which may be None.
         """
+        transport = transport or self._no_port
         self._transport = transport
         try:
             while not self._stopping:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError
+from kvstore.logger import Logger
 from kvstore.runtime.clock import SystemClock
-from kvstore.runtime.log.log import Log
 from kvstore.server.gateway.gateway import body_bytes_max
 from kvstore.server.notices import Notices
 from kvstore.transport import native
@@ -47,7 +47,7 @@ def check_port(config: Config) -> None:
         grpc_server.check(urls, tls_options(config, urls))
 
 
-def open_port(config: Config, methods: Collection[int], logger: Log) -> ClientPort:
+def open_port(config: Config, methods: Collection[int], logger: Logger) -> ClientPort:
     """Listen on the client addresses; ConfigError if one, or the transport, cannot be had."""
     if _is_native(config):
         return _open_native(config, methods, logger)
@@ -70,7 +70,7 @@ def http_addresses(config: Config) -> tuple[str, ...]:
     return urls
 
 
-def _open_native(config: Config, methods: Collection[int], logger: Log) -> ClientPort:
+def _open_native(config: Config, methods: Collection[int], logger: Logger) -> ClientPort:
     transport = native.NativeTransport(
         config.listen_client_urls,
         methods,
@@ -124,7 +124,7 @@ def tls_options(config: Config, urls: Collection[str]) -> TlsOptions | None:
     )
 
 
-def _open_grpc(config: Config, methods: Collection[int], logger: Log) -> ClientPort:
+def _open_grpc(config: Config, methods: Collection[int], logger: Logger) -> ClientPort:
     from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 
     transport = GrpcTransport(

@@ -51,6 +51,41 @@ _FILE_SUFFIX: Final = ".db"
 _NANOSECONDS: Final = 1_000_000_000
 
 
+class RefusedStreams:
+    """In place of `SnapshotStreams` where the state has no file that a child could read."""
+
+    def __init__(self) -> None:
+        self._refused: list[int] = []
+        self.write_seconds = Histogram(exponential(0.01, 2, 17))
+
+    def start(self, stream_id: int, header: bytes) -> None:
+        """Refuse a stream, at the next pump."""
+        del header
+        self._refused.append(stream_id)
+
+    def pump(self, backlog: Mapping[int, int]) -> tuple[list[Delivery], list[End]]:
+        """Return the ends of what was refused."""
+        del backlog
+        refused, self._refused = self._refused, []
+        text = b"etcdserver: a member in memory has no snapshot"
+        return [], [(stream_id, Code.UNIMPLEMENTED, text) for stream_id in refused]
+
+    def cancel(self, stream_id: int) -> None:
+        """Drop a stream whose client went away; other ids are passed over."""
+        self._refused = [each for each in self._refused if each != stream_id]
+
+    def active(self) -> int:
+        """Return how many streams still need a pump."""
+        return len(self._refused)
+
+    def writers(self) -> int:
+        """Return how many children read the database right now."""
+        return 0
+
+    def close(self) -> None:
+        """Do nothing: nothing runs."""
+
+
 class SnapshotStreams:
     """All snapshot streams of the process."""
 

@@ -30,6 +30,7 @@ from kvstore.runtime.log.log import Log
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Boot, Founding, boot
 from kvstore.server.boot.data_dir import DataDir
+from kvstore.server.boot.state import snapshot_files
 from kvstore.storage.wal.wal import Wal
 from tests.sim.checks import Checker, demand
 from tests.sim.disk import SimBackend, SimFiles
@@ -243,7 +244,13 @@ class Member:
         )
         self.id = booted.member_id
         self._tell_found(booted)
-        self._parts = parts = build(config, booted, self.places, self.clock, logger, self.files)
+        self._parts = parts = build(
+            config,
+            booted,
+            snapshot_files(config, booted, self.places, logger, self.files),
+            self.clock,
+            logger,
+        )
         for name, value in self._options.limits.items():
             setattr(parts.limits, name, value)
         for name, value in self._options.raft_limits.items():

@@ -34,6 +34,7 @@ from kvstore.runtime.log.log import Log
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Boot, Founding, boot
 from kvstore.server.boot.data_dir import DataDir
+from kvstore.server.boot.state import snapshot_files
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.sim.disk import SimBackend, SimFiles
@@ -117,7 +118,13 @@ class ClusterMember:
             segment_bytes=_SEGMENT_BYTES,
         )
         self.id = booted.member_id
-        self._parts = parts = build(config, booted, self.places, cluster.clock, logger, self.files)
+        self._parts = parts = build(
+            config,
+            booted,
+            snapshot_files(config, booted, self.places, logger, self.files),
+            cluster.clock,
+            logger,
+        )
         for name, value in {**cluster.limits, **self.limits}.items():
             setattr(parts.limits, name, value)
         self._links = Links(cluster.network, self.id)

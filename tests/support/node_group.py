@@ -28,6 +28,7 @@ from kvstore.runtime.log.log import Log
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
+from kvstore.server.boot.state import snapshot_files
 from kvstore.storage.files import UnsyncedFiles
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
@@ -144,7 +145,13 @@ class GroupMember:
             open_backend=lambda place: group.open_backend(name, place),
             segment_bytes=1 << 20,
         )
-        self.parts = build(config, self.booted, places, self.clock, logger, UnsyncedFiles())
+        self.parts = build(
+            config,
+            self.booted,
+            snapshot_files(config, self.booted, places, logger, UnsyncedFiles()),
+            self.clock,
+            logger,
+        )
         self.links = self.parts.peers = Links(group, name)
         self.node = Node(self.parts)
 

@@ -29,6 +29,7 @@ from kvstore.runtime.log.log import Log
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
+from kvstore.server.boot.state import snapshot_files
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
 from kvstore.storage.wal.wal import SEGMENT_BYTES
@@ -199,7 +200,13 @@ class Harness:
         self.delivered: dict[int, list[bytes]] = {}
         self.ended: dict[int, tuple[int, str]] = {}
         try:
-            self.parts = build(config, self._booted, places, self.clock, logger, disk)
+            self.parts = build(
+                config,
+                self._booted,
+                snapshot_files(config, self._booted, places, logger, disk),
+                self.clock,
+                logger,
+            )
             self.node = Node(self.parts)
             turns = 0
             self.slept_ns = 0  # what a driver would have waited between these turns

@@ -1,6 +1,7 @@
-"""From what was booted and the configuration to the rooms of a node.
+"""From what was booted and the configuration to the parts of a node.
 
-Nothing here runs by itself: see `kvstore.server.run`. The simulator builds its nodes here as well.
+Nothing here runs by itself: see `kvstore.server.member`. The simulator builds its
+nodes here as well.
 """
 
 import random
@@ -12,19 +13,17 @@ from kvstore.apply.quota import Quota
 from kvstore.auth.store import AuthStore
 from kvstore.config.model import Config
 from kvstore.lease.lessor import Lessor
+from kvstore.logger import Logger
 from kvstore.mvcc.store import Store
 from kvstore.node.limits import MILLISECOND_NS, SECOND_NS, Limits
 from kvstore.node.parts import Parts
 from kvstore.node.pending import Pending
+from kvstore.node.ports import SnapshotKeeper
 from kvstore.raft.config import Config as RaftConfig
 from kvstore.raft.rawnode import RawNode
 from kvstore.runtime.clock import Clock
-from kvstore.runtime.log.log import Log
 from kvstore.server.auth.tokens import bcrypt_cost_of, tokens_of
 from kvstore.server.boot.bootstrap import Boot
-from kvstore.server.boot.data_dir import DataDir
-from kvstore.server.snapshot_files import SnapshotFiles
-from kvstore.storage.files import Files
 from kvstore.watch.hub import Hub
 from kvstore.watch.stream import WatchLimits
 from kvstore.wire.internal import RequestIds
@@ -35,9 +34,9 @@ _CHECKPOINT_INTERVAL_NS = 300 * SECOND_NS  # etcd's
 
 
 def build(
-    config: Config, booted: Boot, places: DataDir, clock: Clock, logger: Log, files: Files
+    config: Config, booted: Boot, snapshots: SnapshotKeeper, clock: Clock, logger: Logger
 ) -> Parts:
-    """Restore every room from what was booted."""
+    """Restore every part from what was booted."""
     limits = limits_of(config)
     backend = booted.backend
     store = Store(backend)
@@ -73,15 +72,6 @@ def build(
     )
     if booted.founding:
         raft.bootstrap(booted.founding)
-    snapshots = SnapshotFiles(
-        places.snap,
-        booted.wal,
-        backend,
-        logger,
-        max_wals=config.max_wals,
-        max_snapshots=int(str(config.values["max-snapshots"])),
-        files=files,
-    )
     applier = Applier(
         backend=backend,
         store=store,

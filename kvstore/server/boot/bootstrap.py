@@ -36,6 +36,7 @@ from kvstore.server.boot.founding import Identity, founders, identity
 from kvstore.server.boot.legacy_members import correct_members
 from kvstore.storage.files import Files
 from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.storage.memory_log import MemoryLog
 from kvstore.storage.takeover import refuse_newer, take_over
 from kvstore.storage.wal.record import INITIAL_SNAPSHOT
 from kvstore.storage.wal.wal import (
@@ -61,7 +62,7 @@ class Boot(NamedTuple):
 
     member_id: int
     cluster_id: int
-    wal: Wal
+    wal: Wal | MemoryLog
     backend: Backend
     raft: InitialState
     founding: Sequence[ConfChange]  # the first changes of a new cluster, else none
@@ -163,10 +164,10 @@ def _found(
         cluster_id=f"{who.cluster_id:x}",
         members=[f"{member.id:x}" for member in who.members],
     )
-    return _begin(wal, backend, who)
+    return begin(wal, backend, who)
 
 
-def _begin(wal: Wal, backend: Backend, who: Identity) -> Boot:
+def begin(wal: Wal | MemoryLog, backend: Backend, who: Identity) -> Boot:
     """Return the start of a new log: one change that adds each founder, nothing if it joins."""
     backend.put(Table.AUTH, AUTH_REVISION_KEY, _FIRST_AUTH_REVISION)
     changes = [
@@ -249,7 +250,7 @@ def _begin_again(
                 f"{ids.ClusterID:x}; the flags make this member {who.own_id:x} of "
                 f"{who.cluster_id:x}"
             )
-        return _begin(wal, backend, who)
+        return begin(wal, backend, who)
     backend.put(Table.AUTH, AUTH_REVISION_KEY, _FIRST_AUTH_REVISION)
     initial = InitialState(hard_state=replay.hard_state)
     return Boot(ids.NodeID, ids.ClusterID, wal, backend, initial, (), {})

@@ -1,4 +1,4 @@
-"""From the configuration and a built node to an MetricsObserver of it."""
+"""From the configuration and a built node to a MetricsObserver of it."""
 
 from kvstore.config.model import Config
 from kvstore.mvcc.backend import Backend
@@ -9,7 +9,7 @@ from kvstore.server.metrics.gatherer import Gatherer
 from kvstore.server.metrics.observer import MetricsObserver
 from kvstore.server.metrics.sources import Disk, NoCounters, WalCounters
 from kvstore.server.snapshot_files import SnapshotFiles
-from kvstore.server.snapshot_streams import SnapshotStreams
+from kvstore.server.snapshot_streams import RefusedStreams, SnapshotStreams
 from kvstore.storage.lmdb.backend import LmdbBackend
 
 EXTENSIVE = "extensive"
@@ -20,7 +20,7 @@ def observe(
     parts: Parts,
     wal: WalCounters,
     backend: Backend,
-    streams: SnapshotStreams,
+    streams: SnapshotStreams | RefusedStreams,
     clock: Clock,
     gatherer: Gatherer,
 ) -> MetricsObserver:

@@ -1,0 +1,177 @@
+"""A member inside another program: start it, use it, stop it.
+
+    with embed.start() as member:                    in memory, no socket
+        async with member.store() as store: ...
+
+    member = embed.start("/var/lib/state", client_urls=["http://127.0.0.1:2379"])
+    ...
+    member.stop()
+
+A member's turns run in a thread of their own. It sets no signal handler, changes nothing of the
+process (collector, allocator, log, environment), and several can run at once. One in memory is its
+cluster's only member and keeps nothing; one on disk is what `kvstore --data-dir` is, and either can
+open the other's directory when it has stopped.
+
+Python threads share one interpreter lock. A thread that computes without pause beside a member
+makes each of its turns wait for up to `sys.getswitchinterval()` (5 ms by default): a program that
+does so and cares for latency sets it to 0.0005 or so. A program with many objects should freeze
+them (`gc.freeze()`) once they are there, or a full collection delays the turns as well. What both
+cost is measured in bench/results.
+"""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kvstore.config.model import Config
+from kvstore.config.parse import configure
+from kvstore.config.sources import read_command_line
+from kvstore.errors import KvstoreError
+from kvstore.logger import Logger
+from kvstore.runtime.clock import SystemClock
+from kvstore.runtime.driver import Driver
+from kvstore.runtime.log.log import Log
+from kvstore.server.boot.state import open_disk, open_memory
+from kvstore.server.client_port import check_port
+from kvstore.server.member import Host, Running, run_member
+
+START_S_MAX: Final = 60.0
+STOP_S_MAX: Final = 60.0
+
+
+def start(
+    data_dir: str | Path | None = None,
+    *,
+    client_urls: Sequence[str] = (),
+    has_peers: bool = False,
+    flags: Sequence[str] = (),
+    logger: Logger | None = None,
+    timeout_s: float = START_S_MAX,
+) -> "Member":
+    """Start a member and return it once it serves; raises what kept it from starting.
+
+    data_dir: None is a member in memory. client_urls: where to listen for clients besides those in
+    this process, `http://127.0.0.1:0` for any port. has_peers: whether to listen for other members,
+    at the addresses of the flags. flags: any of `kvstore`'s, such as `--quota-backend-bytes=...`.
+    logger: where to log to; None drops what is logged. Raises ConfigError, DataDirError, and
+    KvstoreError if it is not ready after timeout_s.
+    """
+    arguments = [f"--data-dir={data_dir}"] if data_dir is not None else []
+    if client_urls:
+        addresses = ",".join(client_urls)
+        arguments += [f"--listen-client-urls={addresses}", f"--advertise-client-urls={addresses}"]
+    config = configure(read_command_line([*arguments, *flags]), {})
+    if client_urls:
+        check_port(config)
+    return Member(
+        config,
+        logger or Log([], "fatal"),
+        in_memory=data_dir is None,
+        has_peers=has_peers,
+        has_port=bool(client_urls),
+        timeout_s=timeout_s,
+    )
+
+
+class Member:
+    """A member that runs; made by `start`. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        logger: Logger,
+        *,
+        in_memory: bool,
+        has_peers: bool,
+        has_port: bool,
+        timeout_s: float,
+    ) -> None:
+        """Start it and return when it is ready; see `start`."""
+        self._config = config
+        self._logger = logger
+        self._in_memory = in_memory
+        self._host = Host(
+            on_driver=self._on_driver,
+            on_ready=self._on_ready,
+            has_peers=has_peers,
+            has_port=has_port,
+        )
+        self._settled = threading.Event()  # it is ready, or it ended
+        self._driver: Driver | None = None
+        self._running: Running | None = None
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._run, name="kvstore-member", daemon=True
+        )
+        self._thread.start()
+        if not self._settled.wait(timeout_s):
+            self.stop()
+            raise KvstoreError(f"the member was not ready within {timeout_s} s")
+        if self._running is None:
+            self.stop()
+            raise KvstoreError("the member ended before it was ready")
+
+    @property
+    def client_urls(self) -> list[str]:
+        """Where it listens for clients, with the ports that were bound."""
+        port = self._live().port
+        return [] if port is None else port.urls
+
+    def stop(self, timeout_s: float = STOP_S_MAX) -> None:
+        """Stop it as SIGTERM stops a server, and return when all is closed; may be called again.
+
+        Raises what ended the member if it ended by itself, and KvstoreError if it does not end
+        within timeout_s.
+        """
+        thread = self._thread
+        if thread is None:
+            return
+        if self._driver is not None:
+            self._driver.stop()
+        thread.join(timeout_s)
+        if thread.is_alive():
+            raise KvstoreError(f"the member did not stop within {timeout_s} s")
+        self._thread = None
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> Self:
+        """Return the member."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            # Here and not in the caller's thread: a write transaction of LMDB belongs to one.
+            clock = SystemClock()
+            if self._in_memory:
+                state = open_memory(self._config, self._logger)
+            else:
+                state = open_disk(self._config, clock, self._logger)
+            run_member(state, clock, self._logger, self._host)
+        except BaseException as error:
+            self._failure = error  # raised by stop()
+        finally:
+            self._settled.set()
+
+    def _on_driver(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def _on_ready(self, running: Running) -> None:
+        self._running = running
+        self._settled.set()
+
+    def _live(self) -> Running:
+        if self._running is None or self._thread is None:
+            raise KvstoreError("the member was stopped")
+        return self._running

@@ -1,0 +1,48 @@
+"""The transport of a member without a client port: nothing arrives, poll sleeps until woken.
+
+Clients of such a member are in its own process; they join the turn as sources.
+"""
+
+import contextlib
+import queue
+
+from kvstore.batch import Inbox, Outbox
+
+
+class NoPort:
+    """`kvstore.transport.base.Transport` without sockets."""
+
+    def __init__(self) -> None:
+        # Safe in a signal handler, unlike a lock.
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def poll(self, timeout_s: float) -> Inbox:
+        """Wait until wake() was called or the time is over; what arrived is always empty."""
+        with contextlib.suppress(queue.Empty):
+            self._wakes.get(timeout=timeout_s)
+        while not self._wakes.empty():
+            self._wakes.get_nowait()
+        return Inbox()
+
+    def flush(self, outbox: Outbox) -> None:
+        """Do nothing: what sources did not take has nobody to go to."""
+
+    def wake(self) -> None:
+        """Make a waiting poll return; from any thread or signal handler."""
+        self._wakes.put(None)
+
+    def peer_of(self, call_id: int) -> str | None:
+        """Return None: no call has an address."""
+        del call_id
+        return None
+
+    def drain(self) -> None:
+        """Do nothing: there are no clients to turn away."""
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all is answered: always."""
+        return True
+
+    def stop(self, grace_s: float) -> None:
+        """Do nothing: nothing is open."""

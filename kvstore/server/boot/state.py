@@ -1,0 +1,114 @@
+"""Where a member keeps its state: opened or made, and closed again.
+
+    open_disk(config)    data directory ─► certificates, rebuild ─► log, database, snapshot files
+    open_memory(config)  a log that keeps nothing, a database on dicts
+
+`State.close` commits and leaves what the next start finds; `State.abandon` leaves the last commit.
+"""
+
+import gc
+from pathlib import Path
+from typing import NamedTuple
+
+from kvstore.config.model import Config
+from kvstore.errors import ConfigError, DataDirError
+from kvstore.logger import Logger
+from kvstore.node.ports import SnapshotKeeper
+from kvstore.runtime.clock import Clock
+from kvstore.server.boot.bootstrap import Boot, begin, boot
+from kvstore.server.boot.data_dir import DataDir, prepare
+from kvstore.server.boot.founding import founding_of, identity
+from kvstore.server.boot.start_defragment import defragment_at_start
+from kvstore.server.snapshot_files import SnapshotFiles
+from kvstore.server.snapshot_streams import RefusedStreams, SnapshotStreams
+from kvstore.storage.files import Files, OsFiles, UnsyncedFiles
+from kvstore.storage.memory_backend import MemoryBackend
+from kvstore.storage.memory_log import MemoryLog, MemorySnapshots
+from kvstore.storage.wal.wal import Wal
+
+
+class State(NamedTuple):
+    """What a member starts from and keeps its state in."""
+
+    booted: Boot
+    snapshots: SnapshotKeeper
+    streams: SnapshotStreams | RefusedStreams
+    config: Config  # with the certificates that were made
+    places: DataDir | None = None  # None: in memory
+    is_rebuilt: bool = False  # from the other members
+
+    def close(self) -> None:
+        """Close the database, then the log; the node was closed before."""
+        self.booted.backend.close()
+        self.booted.wal.close()
+
+    def abandon(self) -> None:
+        """Close without a commit, after an error.
+
+        A commit would lack the index its rows stand for, and the log would repeat them.
+        """
+        self.booted.backend.abandon()
+        self.booted.wal.close()
+
+
+def open_disk(config: Config, clock: Clock, logger: Logger) -> State:
+    """Open or make the data directory; ConfigError and DataDirError say what is wrong with it."""
+    wal_dir = Path(config.wal_dir) if config.wal_dir else None
+    root = Path(config.data_dir)
+    places = prepare(root, wal_dir, logger)
+    if config.values["auto-tls"] or config.values["peer-auto-tls"]:
+        from kvstore.server.boot.self_cert import with_made_certificates
+
+        config = with_made_certificates(config, root, clock.unix_s(), logger)
+    files = UnsyncedFiles() if config.unsafe_no_fsync else OsFiles()
+    if config.values["discovery-token"]:
+        gc.enable()  # the wait for the others has no limit
+    is_rebuilt = False
+    if config.values["rebuild-from-peers"]:
+        from kvstore.server.boot.rebuild import rebuild
+
+        is_rebuilt = rebuild(places, config, logger, files)
+    booted = boot(places, founding_of(config, logger), logger, files=files)
+    try:
+        threshold_megabytes = int(str(config.values["bootstrap-defrag-threshold-megabytes"]))
+        defragment_at_start(booted.backend, threshold_megabytes, logger)
+        streams = _streams(places)
+    except BaseException:
+        booted.backend.abandon()
+        booted.wal.close()
+        raise
+    snapshots = snapshot_files(config, booted, places, logger, files)
+    return State(booted, snapshots, streams, config, places, is_rebuilt)
+
+
+def open_memory(config: Config, logger: Logger) -> State:
+    """Make the state of a member that is alone and keeps nothing."""
+    who = identity(founding_of(config, logger), logger)
+    if len(who.members) != 1 or not who.founds:
+        names = ", ".join(member.name for member in who.members)
+        raise ConfigError(f"a member in memory is its cluster's only one; members: {names}")
+    booted = begin(MemoryLog(), MemoryBackend(), who)
+    return State(booted, MemorySnapshots(), RefusedStreams(), config)
+
+
+def snapshot_files(
+    config: Config, booted: Boot, places: DataDir, logger: Logger, files: Files
+) -> SnapshotFiles:
+    """Return what keeps the snapshot files of a data directory."""
+    assert isinstance(booted.wal, Wal)
+    return SnapshotFiles(
+        places.snap,
+        booted.wal,
+        booted.backend,
+        logger,
+        max_wals=config.max_wals,
+        max_snapshots=int(str(config.values["max-snapshots"])),
+        files=files,
+    )
+
+
+def _streams(places: DataDir) -> SnapshotStreams:
+    try:
+        return SnapshotStreams(places.member, places.tmp)
+    except OSError as error:
+        raise DataDirError(f"cannot use {places.tmp}: {error.strerror}") from error

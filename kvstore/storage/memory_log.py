@@ -1,0 +1,60 @@
+"""The log and the snapshots of a member that keeps nothing: it lives in memory and never restarts.
+
+    MemoryLog         takes what raft saves and drops it; raft keeps the entries it still needs
+    MemorySnapshots   counts as saved what nobody will read
+
+A member on disk has `storage.wal.wal.Wal` and `server.snapshot_files.SnapshotFiles` instead. One in
+memory is its cluster's only member, so no snapshot of a leader can reach it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from kvstore.apply.membership import Membership
+from kvstore.errors import StorageFatalError
+from kvstore.histograms import DISK_BOUNDS, Histogram
+from kvstore.raft.model import Entry, HardState, Snapshot, SnapshotMetadata
+
+
+class MemoryLog:
+    """`node.ports.LogFile` without a file, with the counters that metrics read of a log."""
+
+    def __init__(self) -> None:
+        self.written_bytes = 0
+        self.sync_ns = 0
+        self.sync_count = 0
+        self.sync_seconds = Histogram(DISK_BOUNDS)
+        self.write_seconds = Histogram(DISK_BOUNDS)
+        self.encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] | None = None
+
+    def save(self, hard_state: HardState | None, entries: Sequence[Entry], *, sync: bool) -> None:
+        """Drop what a log on disk would append."""
+
+    def close(self) -> None:
+        """Do nothing: there is no file."""
+
+
+class MemorySnapshots:
+    """`node.ports.SnapshotKeeper` without files."""
+
+    def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
+        """Do nothing: a restart never asks for it."""
+
+    def describe(self, membership: Membership) -> bytes:
+        """Return no description: it would be for other members."""
+        return b""
+
+    def record(self, snapshot: Snapshot) -> None:
+        """Refuse a snapshot: there is no leader that could send one."""
+        raise StorageFatalError(
+            f"a member in memory cannot take the snapshot at index {snapshot.metadata.index}"
+        )
+
+    def install(self, index: int) -> None:
+        """Refuse a snapshot, as `record` does."""
+        raise StorageFatalError(f"a member in memory has no snapshot at index {index}")
+
+    def drop_received(self, up_to_index: int) -> None:
+        """Do nothing: no state was received."""
+
+    def purge(self) -> None:
+        """Do nothing: there are no files."""
