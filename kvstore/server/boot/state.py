@@ -85,7 +85,7 @@ def open_memory(config: Config, logger: Logger) -> State:
     """Make the state of a member that is alone and keeps nothing."""
     who = identity(founding_of(config, logger), logger)
     if len(who.members) != 1 or not who.founds:
-        names = ", ".join(member.name for member in who.members)
+        names = ", ".join(sorted(member.name for member in who.members))
         raise ConfigError(f"a member in memory is its cluster's only one; members: {names}")
     booted = begin(MemoryLog(), MemoryBackend(), who)
     return State(booted, MemorySnapshots(), RefusedStreams(), config)
