@@ -11,6 +11,7 @@ between the field's length and its end, and back. None stands for the zero time 
 """
 
 import base64
+import json
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
@@ -90,7 +91,14 @@ def _write_int_or_string(value: int | str) -> bytes:
 
 
 def _write_raw(value: Value) -> bytes:
-    return b"" if value is None else delimited(_FIRST, orjson.dumps(value))
+    return b"" if value is None else delimited(_FIRST, _json_text(value))
+
+
+def _json_text(value: Value) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # whole numbers of more than 64 bits
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int | bytes]]:
