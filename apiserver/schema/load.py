@@ -101,9 +101,18 @@ class _Types(Mapping[str, Type]):
             elif found.shape in {Shape.LIST, Shape.MAP}:
                 self._fill_collection(found, *rest)
             elif rest:
-                found.name = rest[0]
-                found.element = self._type(rest[1]) if len(rest) > 1 else None
+                self._fill_leaf(found, *rest)
         return found
+
+    def _fill_leaf(
+        self, type_: Type, name: str, other: int | str = "", enum: Sequence[str] = ()
+    ) -> None:
+        type_.name = name
+        type_.enum = tuple(enum)
+        if isinstance(other, int):
+            type_.element = self._type(other)
+        elif other:
+            type_.openapi = {"x-kubernetes-list-type": other}
 
     def _fill_collection(
         self,
@@ -119,6 +128,14 @@ class _Types(Mapping[str, Type]):
         type_.list_keys = tuple(list_keys or ())
         type_.map_type = map_type or "granular"
         type_.message = message
+        declared: dict[str, object] = {}
+        if list_keys:
+            declared["x-kubernetes-list-map-keys"] = list_keys
+        if list_type:
+            declared["x-kubernetes-list-type"] = list_type
+        if map_type:
+            declared["x-kubernetes-map-type"] = map_type
+        type_.openapi = declared
 
     def _fill_struct(
         self,
@@ -128,11 +145,23 @@ class _Types(Mapping[str, Type]):
         map_type: str,
         fields: list[list[Any]],
         embedded: Sequence[tuple[int, int]] = (),
+        extra: dict[str, Any] = _NO_EXTRA,
     ) -> None:
         type_.name = name
         type_.message = _message(name) if is_message else ""
         type_.map_type = map_type or "granular"
         type_.fields = {row[0]: self._field(*row) for row in fields}
+        declared: dict[str, object] = {}
+        if "kinds" in extra:
+            declared["x-kubernetes-group-version-kind"] = [
+                {"group": group, "kind": kind, "version": version}
+                for group, version, kind in extra["kinds"]
+            ]
+        if map_type:
+            declared["x-kubernetes-map-type"] = map_type
+        if "unions" in extra:
+            declared["x-kubernetes-unions"] = extra["unions"]
+        type_.openapi = declared
         type_.embedded = tuple((number, self._type(index)) for number, index in embedded)
 
     def _field(
@@ -185,6 +214,7 @@ def _resource(row: dict[str, Any], types: _Types, kinds: dict[Kind, str]) -> Res
         storage_version_hash=row.get("storageVersionHash", ""),
         columns=tuple(Column(**each) for each in row["columns"]),
         selectable=_selectable(row),
+        returns_deleted=row.get("returnsDeleted", False),
     )
 
 

@@ -101,6 +101,8 @@ class Resource:
     """Empty: the fallback of kinds without a printer, Name and Created At."""
     selectable: Selectable | None = None
     """None: only metadata.name and metadata.namespace, and other texts for what is not known."""
+    returns_deleted: bool = False
+    """Whether a delete answers the last state of the object, and not a Status."""
     patches: tuple[str, ...] = BUILT_IN_PATCHES
     is_custom: bool = False
 

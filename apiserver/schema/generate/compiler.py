@@ -4,9 +4,10 @@
 
 A node is one type, written as an array:
 
-    [shape, Go kind, element, list type, list keys, map type, message]     not a struct
-    [shape, Go kind, name, message?, map type, fields, embedded structs]   a struct
-    [shape, Go kind, name, type it may hold]                               a type of its own form
+    [shape, Go kind, name, message?, map type, fields, embedded structs, extra]   a struct
+    [shape, Go kind, element, list type, list keys, map type, message]            a list or map
+    [shape, Go kind, name, type it may hold]                                 a form of its own
+    [shape, Go kind, "", list type, values of an enumeration]                any other
     field    [JSON name, Go name, node, number, flags, extra?]
 
 References are indices, so that the loader can build types when they are asked for. Trailing zeros,
@@ -148,7 +149,7 @@ class _Types:
         """Return the index of the type that Go writes as `text` within a package."""
         text = text.lstrip("*")
         if text == "[]byte":
-            return self._add(Shape.BYTES, "[]uint8")
+            return self._add(Shape.BYTES, "[]uint8", "", listing.get("list", ""))
         if text.startswith("[]"):
             element = self.node(text[2:], package)
             return self._list(f"[]{self._go_kind(text[2:], package)}", element, listing)
@@ -182,7 +183,7 @@ class _Types:
             return self._list(kind, base[2], listing, message)
         if shape is Shape.MAP:
             return self._map(kind, base[2], listing)
-        return self._add(shape, kind)
+        return self._add(shape, kind, "", "", row.get("enum", []))
 
     def _leaf(self, name: str, kind: str) -> int:
         openapi = self._openapi_name(name)
@@ -207,6 +208,7 @@ class _Types:
         is_message = not fields or any("number" in each for each in row["fields"])
         kind, map_type = self._go_kind(name, ""), row.get("map", "")
         node += [Shape.STRUCT.value, kind, openapi, int(is_message), map_type, fields, embedded]
+        node.append({key: row[key] for key in ("kinds", "unions") if key in row})
         return index
 
     def _fields(self, row: Row, package: str) -> tuple[list[list[Any]], list[list[int]]]:
