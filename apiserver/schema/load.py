@@ -13,6 +13,9 @@ import orjson
 from typing_extensions import override
 
 from kvstack.apiserver.schema.resource import (
+    BY_NAME,
+    FALLBACK_COLUMNS,
+    UNKNOWN_LABEL,
     Column,
     Kind,
     Resource,
@@ -212,7 +215,7 @@ def _resource(row: dict[str, Any], types: _Types, kinds: dict[Kind, str]) -> Res
         subresources={each.name: each for each in subresources},
         storage=_storage(row),
         storage_version_hash=row.get("storageVersionHash", ""),
-        columns=tuple(Column(**each) for each in row["columns"]),
+        columns=_columns(row),
         selectable=_selectable(row),
         returns_deleted=row.get("returnsDeleted", False),
     )
@@ -224,7 +227,11 @@ def _subresource(
     kind = Kind(row.get("group", group), row.get("version", version), row["kind"])
     name = kinds.get(kind)
     type_ = None if name is None else types[name]
-    return Subresource(row["name"], kind, tuple(row["verbs"]), type_)
+    return Subresource(row["name"], kind, tuple(row["verbs"]), type_, _columns(row))
+
+
+def _columns(row: dict[str, Any]) -> tuple[Column, ...]:
+    return tuple(Column(**each) for each in row["columns"]) or FALLBACK_COLUMNS
 
 
 def _storage(row: dict[str, Any]) -> Storage | None:
@@ -236,8 +243,10 @@ def _storage(row: dict[str, Any]) -> Storage | None:
     return Storage(group, stored["version"], row["kind"], stored["prefix"], is_json)
 
 
-def _selectable(row: dict[str, Any]) -> Selectable | None:
+def _selectable(row: dict[str, Any]) -> Selectable:
     if "selectable" not in row:
-        return None
+        return BY_NAME
     found = row["selectable"]
-    return Selectable(frozenset(found["fields"]), found.get("aliases", {}))
+    kind = f"{row['group']}/{row['version']}, Kind={row['kind']}"
+    text = found.get("text", UNKNOWN_LABEL).replace("{kind}", kind)
+    return Selectable(tuple(found["fields"]), found.get("aliases", {}), text)

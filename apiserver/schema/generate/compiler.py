@@ -89,7 +89,7 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
         types.add_kind(group, version, kind, name)
     storage = text_tables.read(sources / "storage.json")
     selectable = text_tables.read(sources / "selectable.json")
-    columns = text_tables.read(sources / "columns.json")
+    columns = _columns(sources)
     resources = [
         _resource(row, storage, selectable, columns)
         for row in text_tables.read(sources / "resources.json")
@@ -314,6 +314,18 @@ def _listing(row: Row) -> Row:
     return {key: row[key] for key in ("list", "keys", "map") if key in row}
 
 
+def _columns(sources: Path) -> Row:
+    """Return the columns of each kind, described where a description is known."""
+    texts = text_tables.read(sources / "column_descriptions.json")
+    return {
+        kind: [
+            {**column, "description": texts[column["name"]]} if column["name"] in texts else column
+            for column in columns
+        ]
+        for kind, columns in text_tables.read(sources / "columns.json").items()
+    }
+
+
 def _resource(row: Row, storage: Row, selectable: Row, columns: Row) -> Row:
     name = row["resource"] if not row["group"] else f"{row['resource']}.{row['group']}"
     stored = dict(storage.get(name, {}))
@@ -324,7 +336,9 @@ def _resource(row: Row, storage: Row, selectable: Row, columns: Row) -> Row:
         if digest != row["storageVersionHash"]:
             raise ValueError(f"{name} is not stored as {written}: another storageVersionHash")
     found = {**row, "storage": stored, "columns": columns.get(row["kind"], [])}
-    found["below"] = found.pop("subresources", [])
+    found["below"] = [
+        {**each, "columns": columns.get(each["kind"], [])} for each in found.pop("subresources", [])
+    ]
     if name in selectable:
         found["selectable"] = selectable[name]
     return found
