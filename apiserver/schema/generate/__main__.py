@@ -11,9 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvstack.apiserver.schema.generate.compiler import compile_tables, is_stale
+from kvstack.apiserver.schema.generate.compiler import compile_internal, compile_tables
 from kvstack.apiserver.schema.generate.descriptions import descriptions_of
 from kvstack.apiserver.schema.generate.importer import import_release
+from kvstack.apiserver.schema.internal import DATA as INTERNAL
 from kvstack.apiserver.schema.load import DATA
 from kvstack.apiserver.schema.openapi.descriptions import DATA as DESCRIPTIONS
 
@@ -28,17 +29,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--descriptions", type=Path, metavar="FILE", help="import descriptions")
     options = parser.parse_args(argv)
     if options.check:
-        stale = is_stale()
-        if stale:
-            sys.stderr.write(f"{DATA.name} is stale; run `make schema`\n")
-        return int(stale)
+        stale = [path for path, data in data_files().items() if _contents(path) != data]
+        for path in stale:
+            sys.stderr.write(f"{path.name} is stale; run `make schema`\n")
+        return 1 if stale else 0
     if options.source is not None:
         import_release(options.source)
     if options.descriptions is not None:
+        DESCRIPTIONS.parent.mkdir(exist_ok=True)
         DESCRIPTIONS.write_bytes(descriptions_of(options.descriptions))
-    DATA.parent.mkdir(exist_ok=True)
-    DATA.write_bytes(compile_tables())
+    for path, data in data_files().items():
+        path.write_bytes(data)
     return 0
+
+
+def data_files() -> dict[Path, bytes]:
+    """Return the data files as the text tables say they are."""
+    return {DATA: compile_tables(), INTERNAL: compile_internal()}
+
+
+def _contents(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import orjson
 
 from kvstack.apiserver.schema.generate import text_tables
 from kvstack.apiserver.schema.generate.packages import openapi_package, protobuf_package
-from kvstack.apiserver.schema.load import DATA, EMBEDDED, OMITS, POINTER, REQUIRED
+from kvstack.apiserver.schema.load import EMBEDDED, OMITS, POINTER, REQUIRED
 from kvstack.apiserver.schema.types import Shape
 
 Row = dict[str, Any]
@@ -105,9 +105,20 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
     )
 
 
-def is_stale(sources: Path = text_tables.SOURCES, target: Path = DATA) -> bool:
-    """Return whether the data file is not that of the text tables."""
-    return not target.exists() or target.read_bytes() != compile_tables(sources)
+def compile_internal(sources: Path = text_tables.SOURCES) -> bytes:
+    """Return the data file of the internal types: {name: text, or [[Go name, type, JSON tag?]]}."""
+    found: dict[str, Any] = {}
+    for file in sorted((sources / "internal").glob("*.json")):
+        table = text_tables.read(file)
+        short = text_tables.short_package(table["package"])
+        for row in table["types"]:
+            text = row.get("alias", row.get("is"))
+            fields = [
+                [each.get("go", ""), each["type"], *([each["json"]] if "json" in each else [])]
+                for each in row.get("fields", ())
+            ]
+            found[f"{short}.{row['name']}"] = fields if text is None else text
+    return orjson.dumps(found)
 
 
 class _Types:
