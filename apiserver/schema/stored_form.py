@@ -7,7 +7,7 @@ answers writes with what it stored. Kinds that are stored as JSON keep theirs.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kvstack.apiserver.schema.types import Field, Shape, Type
 
@@ -15,7 +15,7 @@ Change = Callable[[Any], None]
 """Changes a value of one type in place."""
 
 _COLLECTIONS: Final = frozenset({Shape.LIST, Shape.MAP})
-_MADE: Final[dict[Type, Change | None]] = {}
+_COMPILED: Final = "stored form"
 
 
 def as_stored(obj: dict[str, Any], type_: Type) -> dict[str, Any]:
@@ -28,11 +28,10 @@ def as_stored(obj: dict[str, Any], type_: Type) -> dict[str, Any]:
 
 def _change_of(type_: Type) -> Change | None:
     """Return what changes values of a type; None: they stay as they are."""
-    if type_ not in _MADE:
-        _MADE[type_] = None
-        if _reaches_emptied(type_, set()):
-            _MADE[type_] = _made(type_)
-    return _MADE[type_]
+    if _COMPILED not in type_.compiled:
+        needs_change = _reaches_emptied(type_, set())
+        type_.compiled[_COMPILED] = _made(type_) if needs_change else None
+    return cast("Change | None", type_.compiled[_COMPILED])
 
 
 def _is_emptied(field: Field) -> bool:

@@ -54,6 +54,7 @@ class Type:
 
     __slots__ = (
         "additional",
+        "compiled",
         "element",
         "embedded",
         "enum",
@@ -97,6 +98,8 @@ class Type:
         """Of a string: the values that OpenAPI names; decoding takes any."""
         self.openapi: Mapping[str, object] = _NOTHING
         """What its OpenAPI schema says beyond all this, and what was declared: extensions."""
+        self.compiled: dict[str, object] = {}
+        """What was made from it, by what made it; goes when the type does."""
         self.additional: Type | None = None
         """Of a struct of a custom resource: the values of members that are not in `fields`."""
         self.preserves_unknown: bool = False
