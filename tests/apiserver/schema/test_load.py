@@ -157,6 +157,7 @@ def test_types_of_kinds_that_are_no_resources() -> None:
         Kind("", "v1", "Status"),
         Kind("", "v1", "RangeAllocation"),
         Kind("meta.k8s.io", "v1", "WatchEvent"),
+        Kind("apps", "v1", "DeleteOptions"),
         Kind("meta.k8s.io", "v1", "PartialObjectMetadata"),
         Kind("policy", "v1", "Eviction"),
     ):
