@@ -76,9 +76,7 @@ def parse(data: bytes) -> Parsed:
 
 def write(value: Json) -> bytes:
     """Return the value of a JSON object as YAML, members sorted as upstream sorts them."""
-    text: str = yaml.emit(
-        _events(value), Dumper=yaml.CSafeDumper, width=2**31 - 1, allow_unicode=True
-    )
+    text: str = yaml.emit(_events(value), Dumper=yaml.CSafeDumper, allow_unicode=True)
     # libyaml marks the end of a document whose last text ends in empty lines; upstream does not.
     return (text.removesuffix("...\n") if text.endswith("\n...\n") else text).encode()
 
