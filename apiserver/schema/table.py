@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from kvstack.apiserver.schema.resource import Kind, Resource
 from kvstack.apiserver.schema.types import Type
 
-
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _IN_EVERY_GROUP: Final = frozenset(
     {
