@@ -1,0 +1,72 @@
+"""JSON values as Go prints them in the texts about values of the wrong type.
+
+plain({"b": 1, "a": [True, None]})    map[a:[true <nil>] b:1]                     (%v)
+syntax({"a": "x"})                    map[string]interface {}{"a":"x"}            (%#v)
+type_name([])                         []interface {}                              (%T)
+float_text(1234567.0)                 1.234567e+06
+"""
+
+from decimal import Decimal
+from typing import Final
+
+from kvstack.apiserver.objects.go_text import quote
+
+_TYPE_NAMES: Final = {
+    str: "string",
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+    type(None): "<nil>",
+}
+
+
+def type_name(value: object) -> str:
+    """Return the name of the Go type that holds the value."""
+    return _TYPE_NAMES[type(value)]
+
+
+def plain(value: object) -> str:
+    """Return the value as %v prints it."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return float_text(value)
+        case list():
+            return f"[{' '.join([plain(each) for each in value])}]"
+        case dict():
+            return f"map[{' '.join([f'{name}:{plain(value[name])}' for name in sorted(value)])}]"
+        case _:
+            return str(value)
+
+
+def syntax(value: object) -> str:
+    """Return the value as %#v prints it."""
+    match value:
+        case None:
+            return "interface {}(nil)"
+        case str():
+            return quote(value)
+        case list():
+            return f"[]interface {{}}{{{', '.join([syntax(each) for each in value])}}}"
+        case dict():
+            members = [f"{quote(name)}:{syntax(value[name])}" for name in sorted(value)]
+            return f"map[string]interface {{}}{{{', '.join(members)}}}"
+        case _:
+            return plain(value)
+
+
+def float_text(value: float) -> str:
+    """Return a float with as few digits as it needs: 0.0001, 123456, 1e+06, 1e-05."""
+    number = Decimal(repr(value))
+    exponent = number.adjusted()
+    if not number or -4 <= exponent < 6:
+        text = f"{number:f}"
+        return text.removesuffix(".0")
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    mantissa = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
+    return f"{'-' if value < 0 else ''}{mantissa}e{exponent:+03d}"
