@@ -7,32 +7,38 @@ A configuration owns its leaves and each item it names. It owns a map only where
 null, or a member that no struct declares; and of an empty associative list it owns nothing.
 """
 
-from kvstack.apiserver.apply.comparison import items_by_element
+from typing import Final
+
 from kvstack.apiserver.apply.field_set import SELF, FieldSet, sort_level
 from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import (
     UNKNOWN,
+    ItemError,
     Json,
     Obj,
     is_associative,
     is_granular,
     is_untyped,
+    item_element,
     item_type,
     member_type,
     undeclared_type,
 )
 from kvstack.apiserver.schema.types import Shape, Type
 
+_UNKNOWN_ITEM: Final = "?"
+"""Stands for an item that lost its keys: there is something in the list, but nothing to own."""
+
 
 def fields_of(value: Obj, type_: Type) -> FieldSet:
-    """Return the set of the fields that a configuration names. Raises ItemError."""
+    """Return the set of the fields that a configuration names."""
     owned: FieldSet = {}
     for name, member in value.items():
         is_declared = name in type_.fields
         below = _below(member, member_type(type_, name) or UNKNOWN)
         if below:
             owned[FIELD + name] = below if is_declared else {SELF: {}, **below}
-        elif not is_declared or below is None or member is None or isinstance(member, dict):
+        elif not is_declared or below is None or member is None or member == {}:
             owned[FIELD + name] = {}
     return sort_level(owned)
 
@@ -41,7 +47,7 @@ def with_named_fields(fields: FieldSet, type_: Type | None) -> FieldSet:
     """Return the set with each declared field that has members below as a member itself."""
     named: FieldSet = {}
     for element, node in fields.items():
-        below = with_named_fields(node, _type_at(element, type_)) if node else node
+        below = with_named_fields(node, _named_type(element, type_)) if node else node
         if below and SELF not in below and _is_named(element, type_):
             below = {SELF: {}, **below}
         named[element] = below
@@ -81,8 +87,12 @@ def _below(value: Json, type_: Type) -> FieldSet | None:
 def _fields_of_items(values: list[Json], type_: Type) -> FieldSet:
     items = item_type(type_)
     owned: FieldSet = {}
-    for element, each in items_by_element(values, type_).items():
-        below = _below(each[0], items) if len(each) == 1 else None
+    for item in values:
+        try:
+            element = item_element(item, type_)
+        except ItemError:
+            element = _UNKNOWN_ITEM
+        below = None if element in owned else _below(item, items)
         owned[element] = {SELF: {}, **below} if below else {}
     return sort_level(owned)
 
@@ -99,11 +109,20 @@ def _fitted_node(node: FieldSet, type_: Type) -> FieldSet:
 
 
 def _is_all_unknown(type_: Type) -> bool:
-    return type_.shape is Shape.STRUCT and not type_.fields and undeclared_type(type_) is UNKNOWN
+    if type_.shape is Shape.MAP:
+        members = item_type(type_)
+        return is_untyped(members) and is_granular(members)
+    return not type_.fields and undeclared_type(type_) is UNKNOWN
 
 
 def _is_named(element: str, type_: Type | None) -> bool:
     return type_ is not None and element.startswith(FIELD) and element[2:] in type_.fields
+
+
+def _named_type(element: str, type_: Type | None) -> Type | None:
+    """Return the type below a field or the item of a list; None: nothing there has a name."""
+    is_other_item = type_ is not None and type_.shape is Shape.LIST and element[0] != "k"
+    return None if is_other_item else _type_at(element, type_)
 
 
 def _type_at(element: str, type_: Type | None) -> Type | None:

@@ -25,7 +25,7 @@ def prune(endpoint: Endpoint, merged: Obj, managers: Managers, last: Managed, no
     """Return the merged object without what the applier has given up.
 
     managers: all of them, the applier with what it names now; last: what it owned before; now: what
-    it names. Raises ItemError and ConversionError.
+    it names. Raises ConversionError.
     """
     if last.api_version == endpoint.api_version and is_subset(last.fields, now):
         # Who names a field names every item that leads to it, so nothing can go.

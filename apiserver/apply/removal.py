@@ -1,13 +1,14 @@
 """A value without some of its fields, or with nothing but them.
 
 What loses its last member or item becomes null; so does an atomic list or map something below which
-is to be removed. Parts that stay whole are shared with the result.
+is to be removed. Items without their keys stay. Parts that stay whole are shared with the result.
 """
 
 from kvstack.apiserver.apply.field_set import SELF, FieldSet
 from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import (
     UNKNOWN,
+    ItemError,
     Json,
     Obj,
     is_associative,
@@ -20,7 +21,7 @@ from kvstack.apiserver.schema.types import Type
 
 
 def remove(value: Obj, fields: FieldSet, type_: Type) -> Obj | None:
-    """Return a map without the members of a set; None: nothing is left. Raises ItemError."""
+    """Return a map without the members of a set; None: nothing is left."""
     if not fields:
         return value
     rest: Obj = {}
@@ -34,7 +35,7 @@ def remove(value: Obj, fields: FieldSet, type_: Type) -> Obj | None:
 
 
 def extract(value: Obj, fields: FieldSet, type_: Type) -> Obj:
-    """Return a map with only the members of a set, and what leads to them. Raises ItemError."""
+    """Return a map with only the members of a set, and what leads to them."""
     kept: Obj = {}
     for name, member in value.items():
         node = fields.get(FIELD + name)
@@ -59,7 +60,7 @@ def _without_items(values: list[Json], fields: FieldSet, type_: Type) -> list[Js
     items = item_type(type_)
     rest: list[Json] = []
     for item in values:
-        node = fields.get(item_element(item, type_))
+        node = _node_of(item, fields, type_)
         if node is None:
             rest.append(item)
         elif not _is_member(node):
@@ -72,6 +73,13 @@ def _only(value: Json, fields: FieldSet, type_: Type) -> Json:
         return extract(value, fields, type_)
     if isinstance(value, list) and is_associative(type_):
         items = item_type(type_)
-        nodes = [(item, fields.get(item_element(item, type_))) for item in value]
+        nodes = [(item, _node_of(item, fields, type_)) for item in value]
         return [_only(item, node, items) for item, node in nodes if node is not None]
     return value
+
+
+def _node_of(item: Json, fields: FieldSet, type_: Type) -> FieldSet | None:
+    try:
+        return fields.get(item_element(item, type_))
+    except ItemError:
+        return None
