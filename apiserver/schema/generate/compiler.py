@@ -6,6 +6,7 @@ A node is one type, written as an array:
 
     [shape, Go kind, element, list type, list keys, map type, message]     not a struct
     [shape, Go kind, name, message?, map type, fields, embedded structs]   a struct
+    [shape, Go kind, name, type it may hold]                               a type of its own form
     field    [JSON name, Go name, node, number, flags, extra?]
 
 References are indices, so that the loader can build types when they are asked for. Trailing zeros,
@@ -40,7 +41,9 @@ _BASIC: Final = {
     "float64": Shape.FLOAT64,
     "time.Duration": Shape.INT64,
     "any": Shape.RAW,
+    "interface{}": Shape.RAW,
 }
+_BASIC_KINDS: Final = {"any": "interface {}", "interface{}": "interface {}"}
 _LEAVES: Final = {
     "api/resource.Quantity": Shape.QUANTITY,
     "intstr.IntOrString": Shape.INT_OR_STRING,
@@ -51,14 +54,14 @@ _LEAVES: Final = {
     "runtime.RawExtension": Shape.RAW,
     "runtime.Object": Shape.RAW,
     "apiextensions/v1.JSON": Shape.RAW,
-    "apiextensions/v1.JSONSchemaPropsOrArray": Shape.RAW,
-    "apiextensions/v1.JSONSchemaPropsOrBool": Shape.RAW,
-    "apiextensions/v1.JSONSchemaPropsOrStringArray": Shape.RAW,
     "apiextensions/v1beta1.JSON": Shape.RAW,
-    "apiextensions/v1beta1.JSONSchemaPropsOrArray": Shape.RAW,
-    "apiextensions/v1beta1.JSONSchemaPropsOrBool": Shape.RAW,
-    "apiextensions/v1beta1.JSONSchemaPropsOrStringArray": Shape.RAW,
 }
+_HOLDERS: Final = frozenset(
+    f"apiextensions/{version}.JSONSchemaPropsOr{other}"
+    for version in ("v1", "v1beta1")
+    for other in ("Array", "Bool", "StringArray")
+)
+"""Types that write themselves as a JSONSchemaProps or as something else."""
 _ALWAYS_WRITTEN: Final = frozenset(
     {
         Shape.STRUCT,
@@ -81,6 +84,8 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
     types = _Types(sources / "types")
     for name in types.roots():
         types.node(name)
+    for group, version, kind, name in text_tables.read(sources / "kinds.json"):
+        types.add_kind(group, version, kind, name)
     storage = text_tables.read(sources / "storage.json")
     selectable = text_tables.read(sources / "selectable.json")
     columns = text_tables.read(sources / "columns.json")
@@ -92,7 +97,7 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
         {
             "nodes": types.nodes,
             "names": dict(sorted(types.names.items())),
-            "kinds": types.kinds,
+            "kinds": sorted(types.kinds),
             "resources": resources,
         }
     )
@@ -124,7 +129,7 @@ class _Types:
         """Names of the structs that are messages, or bodies on their own."""
         for name, row in self._rows.items():
             fields = row.get("fields", ())
-            if name in _LEAVES:
+            if name in _LEAVES or name in _HOLDERS:
                 continue
             if name in _ROOTS or any(
                 "number" in each or each["type"] == "meta/v1.TypeMeta" for each in fields
@@ -132,6 +137,11 @@ class _Types:
                 yield name
             for kind in row.get("kinds", ()):
                 self.kinds.append([*kind, self._openapi_name(name)])
+
+    def add_kind(self, group: str, version: str, kind: str, name: str) -> None:
+        """Say what the objects of a kind are that no OpenAPI document names."""
+        self.node(name)
+        self.kinds.append([group, version, kind, self._openapi_name(name)])
 
     def node(self, text: str, package: str = "", **listing: object) -> int:
         """Return the index of the type that Go writes as `text` within a package."""
@@ -147,16 +157,14 @@ class _Types:
             kind = f"map[{self._go_kind(match[1], package)}]{self._go_kind(match[2], package)}"
             return self._map(kind, element, listing)
         if text in _BASIC:
-            return self._add(_BASIC[text], text.replace("any", "interface {}"))
+            return self._add(_BASIC[text], _BASIC_KINDS.get(text, text))
         return self._named(text, package, listing)
 
     def _named(self, text: str, package: str, listing: Row) -> int:
         name = self._full_name(text, package)
         kind = self._go_kind(text, package)
-        if name in _LEAVES:
-            index = self._add(_LEAVES[name], kind, self._openapi_name(name))
-            self.names[self._openapi_name(name)] = index
-            return index
+        if name in _LEAVES or name in _HOLDERS:
+            return self._leaf(name, kind)
         row = self._rows[name]
         own = name.rpartition(".")[0]
         if "alias" in row:
@@ -174,6 +182,18 @@ class _Types:
         if shape is Shape.MAP:
             return self._map(kind, base[2], listing)
         return self._add(shape, kind)
+
+    def _leaf(self, name: str, kind: str) -> int:
+        openapi = self._openapi_name(name)
+        index = self.names.get(openapi)
+        if index is None:
+            node: list[Any] = [_LEAVES.get(name, Shape.RAW).value, kind, openapi]
+            index = self.names[openapi] = len(self.nodes)
+            self.nodes.append(node)
+            if name in _HOLDERS:
+                package, _, last = name.rpartition(".")
+                node.append(self.node(last.partition("Or")[0], package))
+        return index
 
     def _struct(self, name: str, row: Row, package: str) -> int:
         openapi = self._openapi_name(name)
@@ -260,7 +280,7 @@ class _Types:
         if match:
             return f"map[{self._go_kind(match[1], package)}]{self._go_kind(match[2], package)}"
         if text in _BASIC:
-            return text.replace("any", "interface {}")
+            return _BASIC_KINDS.get(text, text)
         full = self._full_name(text, package)
         row = self._rows.get(full, {})
         if "alias" in row:
