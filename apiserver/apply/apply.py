@@ -14,7 +14,7 @@ from typing import Final
 
 from kvstack.apiserver.apply.comparison import is_same
 from kvstack.apiserver.apply.conflict import Conflicts, conflict_error
-from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint
+from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint, Versions
 from kvstack.apiserver.apply.field_set import difference
 from kvstack.apiserver.apply.last_applied import (
     MANAGER,
@@ -85,14 +85,15 @@ def _applied(
     force: bool,
 ) -> Obj:
     writer = applier(name, endpoint.subresource)
-    managers = fit_managers(endpoint, live, managers)
+    before = Versions(endpoint, live)
+    managers = fit_managers(before, managers)
     last = managers.get(writer)
     named = endpoint.owned(fields_of(config, endpoint.type))
     managers[writer] = Managed(named, endpoint.api_version)
     merged = merge(live, config, endpoint.type)
     if last is not None:
         merged = prune(endpoint, merged, managers, last, named)
-    shift = shift_managers(Changes(endpoint, live, merged), managers, writer)
+    shift = shift_managers(Changes(endpoint, before, Versions(endpoint, merged)), managers, writer)
     conflicts = {} if force else _refused(endpoint, live, shift.conflicts, name)
     if conflicts:
         raise conflict_error(conflicts)

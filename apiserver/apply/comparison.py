@@ -102,7 +102,7 @@ def reaches_untyped(type_: Type) -> bool:
         if each.shape is Shape.RAW or _is_open(each):
             return True
         waiting += [each.element, each.additional]
-        waiting += [field.type for field in each.fields.values() if field.name != "managedFields"]
+        waiting += [field.type for field in each.fields.values()]
     return False
 
 
@@ -202,7 +202,8 @@ def _are_lists(old: Json, value: Json) -> bool:
 
 
 def _is_open(type_: Type) -> bool:
-    return type_.shape is Shape.STRUCT and undeclared_type(type_) is UNKNOWN
+    # A built-in struct without fields has nothing once it was decoded.
+    return type_.shape is Shape.STRUCT and not type_.message and undeclared_type(type_) is UNKNOWN
 
 
 def _canonical_bytes(value: Json) -> bytes:

@@ -20,21 +20,11 @@ from typing import Final, NamedTuple, TypeAlias
 from kvstack.apiserver.apply.comparison import reaches_untyped
 from kvstack.apiserver.apply.field_set import FieldSet, of_paths, recursive_difference
 from kvstack.apiserver.apply.path import FIELD
-from kvstack.apiserver.apply.structure import Json, Obj
-from kvstack.apiserver.schema.types import Field, Shape, Type
+from kvstack.apiserver.apply.structure import Obj
+from kvstack.apiserver.schema.types import Type
+from kvstack.apiserver.schema.zeros import zero
 
 Convert: TypeAlias = Callable[[Obj, str], tuple[Obj, Type] | None]
-
-_ZEROS: Final = {
-    Shape.STRING: "",
-    Shape.INT32: 0,
-    Shape.INT64: 0,
-    Shape.FLOAT64: 0,
-    Shape.BOOL: False,
-    Shape.QUANTITY: "0",
-    Shape.INT_OR_STRING: 0,
-    Shape.DURATION: "0s",
-}
 
 
 class ConversionError(Exception):
@@ -81,7 +71,7 @@ class Endpoint:
         self.convert: Final = convert
         self.is_strict: Final = reaches_untyped(type_)
         """Whether objects may hold content without a schema."""
-        self.zero: Final = zero_value(type_)
+        self.zero: Final[Obj] = zero(type_)()
         """An object with nothing but the fields that are always written."""
         self._reset: Final = of_paths(*(_elements(each) for each in reset_fields))
 
@@ -104,18 +94,26 @@ class Endpoint:
         return None if converted is None else Versioned(*converted, api_version)
 
 
-def zero_value(type_: Type) -> Obj:
-    """Return the value of a struct whose every field is zero, as it is written."""
-    return {name: _zero(field) for name, field in type_.fields.items() if not field.omit_empty}
-
-
-def _zero(field: Field) -> Json:
-    if field.is_pointer:
-        return None
-    if field.type.shape is Shape.STRUCT:
-        return zero_value(field.type)
-    return _ZEROS.get(field.type.shape)
-
-
 def _elements(path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple([FIELD + name for name in path])
+
+
+class Versions:
+    """An object at every version that is asked for, converted once to each."""
+
+    __slots__ = ("_endpoint", "_found", "_own")
+
+    def __init__(self, endpoint: Endpoint, obj: Obj) -> None:
+        """Hold an object that is at the version of the endpoint."""
+        self._endpoint = endpoint
+        self._own = endpoint.versioned(obj)
+        self._found: dict[str, Versioned | None] = {endpoint.api_version: self._own}
+
+    def at(self, api_version: str) -> Versioned | None:
+        """Return the object at a version; None: its kind has no such version.
+
+        Raises ConversionError.
+        """
+        if api_version not in self._found:
+            self._found[api_version] = self._endpoint.at_version(self._own, api_version)
+        return self._found[api_version]

@@ -58,8 +58,8 @@ def _merged(live: Json, config: Json, type_: Type) -> Json:
 
 def _merged_items(live: list[Json], config: list[Json], type_: Type) -> Iterator[Json]:
     items = item_type(type_)
-    kept = [item_element(item, type_) for item in live]
     old = items_by_element(live, type_)
+    kept = [item_element(item, type_) for item in live] if len(old) < len(live) else list(old)
     new = {item_element(item, type_): item for item in config}
     order = list(new)
     shared = [element for element in order if element in old]

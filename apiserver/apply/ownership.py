@@ -26,6 +26,9 @@ from kvstack.apiserver.apply.structure import (
 )
 from kvstack.apiserver.schema.types import Shape, Type
 
+_STRUCT: Final = Shape.STRUCT
+_MAP: Final = Shape.MAP
+_LIST: Final = Shape.LIST
 _UNKNOWN_ITEM: Final = "?"
 """Stands for an item that lost its keys: there is something in the list, but nothing to own."""
 
@@ -61,10 +64,12 @@ def fitted(fields: FieldSet, type_: Type) -> FieldSet:
     the type does not have stay.
     """
     fit = fields
+    declared = type_.fields
     for element, node in fields.items():
-        if not node or element == SELF:
+        if not node:
             continue
-        below = _type_at(element, type_)
+        field = declared.get(element[2:])
+        below = field.type if field is not None else _type_at(element, type_)
         if below is None:
             continue
         fitting = _fitted_node(node, below)
@@ -99,17 +104,17 @@ def _fields_of_items(values: list[Json], type_: Type) -> FieldSet:
 
 def _fitted_node(node: FieldSet, type_: Type) -> FieldSet:
     shape = type_.shape
-    if shape is Shape.LIST:
-        return fitted(node, type_) if is_associative(type_) else {}
-    if shape is Shape.STRUCT or shape is Shape.MAP:
-        if _is_all_unknown(type_):
-            return node
-        return fitted(node, type_) if is_granular(type_) else {}
+    if shape is _STRUCT or shape is _MAP:
+        if type_.map_type != "atomic":
+            return fitted(node, type_)
+        return node if _is_all_unknown(type_) else {}
+    if shape is _LIST:
+        return fitted(node, type_) if type_.list_type != "atomic" else {}
     return {} if is_untyped(type_) and not is_granular(type_) else node
 
 
 def _is_all_unknown(type_: Type) -> bool:
-    if type_.shape is Shape.MAP:
+    if type_.shape is _MAP:
         members = item_type(type_)
         return is_untyped(members) and is_granular(members)
     return not type_.fields and undeclared_type(type_) is UNKNOWN
@@ -121,7 +126,7 @@ def _is_named(element: str, type_: Type | None) -> bool:
 
 def _named_type(element: str, type_: Type | None) -> Type | None:
     """Return the type below a field or the item of a list; None: nothing there has a name."""
-    is_other_item = type_ is not None and type_.shape is Shape.LIST and element[0] != "k"
+    is_other_item = type_ is not None and type_.shape is _LIST and element[0] != "k"
     return None if is_other_item else _type_at(element, type_)
 
 
@@ -129,8 +134,8 @@ def _type_at(element: str, type_: Type | None) -> Type | None:
     """Return the type below an element; None: there is no such place."""
     if type_ is None:
         return None
-    if type_.shape is Shape.LIST:
+    if type_.shape is _LIST:
         return item_type(type_)
-    if type_.shape is Shape.STRUCT or type_.shape is Shape.MAP:
+    if type_.shape is _STRUCT or type_.shape is _MAP:
         return member_type(type_, element[2:])
     return UNKNOWN if is_untyped(type_) else None

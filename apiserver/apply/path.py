@@ -37,6 +37,12 @@ def key_element(keys: Iterable[tuple[str, Any]]) -> str:
     return f"k:{{{members}}}"
 
 
+@lru_cache(_CACHED)
+def name_element(key: str, value: str) -> str:
+    """Return the element of the item with one key field, whose value is a text."""
+    return key_element([(key, value)])
+
+
 def value_element(value: object) -> str:
     """Return the element of the item of a set with this value."""
     return "v:" + _json(value)

@@ -33,17 +33,20 @@ def prune(endpoint: Endpoint, merged: Obj, managers: Managers, last: Managed, no
     whole = endpoint.at_version(endpoint.versioned(merged), last.api_version)
     if whole is None or not last.fields:
         return merged
-    without_last = _without(whole, with_named_fields(last.fields, whole.type))
-    pruned = _with_owned(endpoint, whole, without_last, managers)
-    gone = intersection(
-        difference(_named(whole), _named(pruned)), with_named_fields(last.fields, whole.type)
-    )
+    last_fields = with_named_fields(last.fields, whole.type)
+    whole_fields = _named(whole)
+    pruned = _with_owned(endpoint, whole, whole_fields, _without(whole, last_fields), managers)
+    gone = intersection(difference(whole_fields, _named(pruned)), last_fields)
     back = endpoint.at_version(_without(whole, gone), endpoint.api_version)
     return merged if back is None else back.obj
 
 
 def _with_owned(
-    endpoint: Endpoint, whole: Versioned, pruned: Versioned, managers: Managers
+    endpoint: Endpoint,
+    whole: Versioned,
+    whole_fields: FieldSet,
+    pruned: Versioned,
+    managers: Managers,
 ) -> Versioned:
     """Return the pruned object with what the managers own put back, at the version it came at."""
     version = whole.api_version
@@ -54,8 +57,9 @@ def _with_owned(
         pruned_there = endpoint.at_version(pruned, each)
         if there is None or pruned_there is None:
             continue
+        fields = whole_fields if there is whole and each == version else _named(there)
         kept = union(_named(pruned_there), with_named_fields(owned[each], there.type))
-        whole, pruned = there, _without(there, difference(_named(there), kept))
+        whole, pruned = there, _without(there, difference(fields, kept))
     back = endpoint.at_version(pruned, version)
     return pruned if back is None else back
 

@@ -11,7 +11,7 @@ RawExtension is a leaf whatever it holds. null stands for an empty map or list.
 from typing import Any, Final, TypeAlias
 
 from kvstack.apiserver.apply.go_print import plain
-from kvstack.apiserver.apply.path import key_element, value_element
+from kvstack.apiserver.apply.path import key_element, name_element, value_element
 from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.schema.types import NO_DEFAULT, Shape, Type
 
@@ -83,6 +83,9 @@ def item_type(type_: Type) -> Type:
 def item_element(item: Json, type_: Type) -> str:
     """Return the path element of an item of an associative list. Raises ItemError."""
     if type_.list_type == "map":
+        keys = type_.list_keys
+        if len(keys) == 1 and isinstance(item, dict) and isinstance(item.get(keys[0]), str):
+            return name_element(keys[0], item[keys[0]])
         return key_element(sorted(item_keys(item, type_)))
     if item is None:
         raise ItemError("associative list without keys has an element that's an explicit null")

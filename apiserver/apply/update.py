@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kvstack.apiserver.apply.comparison import compare
 from kvstack.apiserver.apply.conflict import Conflicts
-from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint
+from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint, Versions
 from kvstack.apiserver.apply.field_set import (
     FieldSet,
     difference,
@@ -76,11 +76,11 @@ class Changes:
 
     __slots__ = ("_endpoint", "_found", "_live", "_new")
 
-    def __init__(self, endpoint: Endpoint, live: Obj, new: Obj) -> None:
-        """Compare nothing yet; both objects are at the version of the endpoint."""
+    def __init__(self, endpoint: Endpoint, live: Versions, new: Versions) -> None:
+        """Compare nothing yet."""
         self._endpoint = endpoint
-        self._live = endpoint.versioned(live)
-        self._new = endpoint.versioned(new)
+        self._live = live
+        self._new = new
         self._found: dict[str, Change | None] = {}
 
     def at_version(self, api_version: str) -> Change | None:
@@ -94,8 +94,7 @@ class Changes:
 
     def _change(self, api_version: str) -> Change | None:
         endpoint = self._endpoint
-        live = endpoint.at_version(self._live, api_version)
-        new = endpoint.at_version(self._new, api_version)
+        live, new = self._live.at(api_version), self._new.at(api_version)
         if live is None or new is None:
             return None
         found = compare(live.obj, new.obj, live.type, is_strict=endpoint.is_strict)
@@ -128,8 +127,9 @@ def record_update(
     Raises ItemError and ConversionError.
     """
     writer = updater(name, endpoint.api_version, endpoint.subresource)
-    changes = Changes(endpoint, live, new)
-    after = shift_managers(changes, fit_managers(endpoint, live, managers)).managers
+    before = Versions(endpoint, live)
+    changes = Changes(endpoint, before, Versions(endpoint, new))
+    after = shift_managers(changes, fit_managers(before, managers)).managers
     own = changes.at_version(endpoint.api_version)
     taken = difference(own.changed, STRIPPED) if own is not None else {}
     if taken:
@@ -139,15 +139,14 @@ def record_update(
     return cap_updaters(after)
 
 
-def fit_managers(endpoint: Endpoint, live: Obj, managers: Managers) -> Managers:
+def fit_managers(live: Versions, managers: Managers) -> Managers:
     """Return the managers with their sets fitted to the types of now.
 
     Managers of versions that are not served are left out. Raises ConversionError.
     """
     fit: Managers = {}
-    own = endpoint.versioned(live)
     for manager, managed in managers.items():
-        versioned = endpoint.at_version(own, managed.api_version)
+        versioned = live.at(managed.api_version)
         if versioned is not None:
             fields = fitted(managed.fields, versioned.type)
             is_fit = fields is managed.fields
