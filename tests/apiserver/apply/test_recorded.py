@@ -16,31 +16,10 @@ from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.schema.decode import normalize
 from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.schema.resource import Resource
+from tests.apiserver.apply.endpoints import endpoint_of
 from tests.apiserver.schema.recordings import lines
 
 TABLE = load()
-
-SPEC_BESIDE_STATUS = frozenset(
-    """CronJob DaemonSet HorizontalPodAutoscaler Ingress Job Namespace Node PersistentVolume
-    PersistentVolumeClaim PodDisruptionBudget ReplicaSet ReplicationController ResourceQuota
-    Service StatefulSet""".split()
-)
-ALL_BESIDE_STATUS = frozenset(
-    """APIService CustomResourceDefinition DeviceTaintRule FlowSchema PodCertificateRequest PodGroup
-    PriorityLevelConfiguration ResourceClaim ServiceCIDR StorageVersion StorageVersionMigration
-    ValidatingAdmissionPolicy VolumeAttachment Workload""".split()
-)
-RESET = {
-    ("Deployment", "status"): (("spec",), ("metadata", "labels")),
-    ("Pod", "status"): (
-        ("spec",),
-        ("metadata", "deletionTimestamp"),
-        ("metadata", "ownerReferences"),
-    ),
-    ("CertificateSigningRequest", ""): (("status",), ("spec",)),
-    ("CertificateSigningRequest", "status"): (("spec",), ("status", "conditions")),
-    ("CertificateSigningRequest", "approval"): (("spec",), ("status", "certificate")),
-}
 
 SET_LATER = {
     "ClusterRole": ("rules",),
@@ -66,13 +45,15 @@ SET_LATER = {
 """What admission and the kinds put in after the managers were recorded, on creation."""
 
 CHANGED_LATER = frozenset(
-    """CertificateSigningRequest.status.conditions[].lastTransitionTime
-    CertificateSigningRequest.status.conditions[].lastUpdateTime
-    FlowSchema.spec.matchingPrecedence
-    Namespace.metadata.labels.kubernetes.io/metadata.name
-    Node.spec.taints[]
-    Secret.stringData
-    Service.spec.ports[].targetPort""".split()
+    [
+        "CertificateSigningRequest.status.conditions[].lastTransitionTime",
+        "CertificateSigningRequest.status.conditions[].lastUpdateTime",
+        "FlowSchema.spec.matchingPrecedence",
+        "Namespace.metadata.labels.kubernetes.io/metadata.name",
+        "Node.spec.taints[]",
+        "Secret.stringData",
+        "Service.spec.ports[].targetPort",
+    ]
 )
 """What defaults, admission and the kinds have made of an applied object."""
 
@@ -106,39 +87,18 @@ LEFT_OUT = {
 """Steps whose answer does not show the object that the managers were recorded for."""
 
 SERVERS_OWN = frozenset(
-    """creationTimestamp deletionTimestamp generation managedFields resourceVersion selfLink
-    uid""".split()
+    [
+        "creationTimestamp",
+        "deletionTimestamp",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    ]
 )
 
 REPLICAS = ("spec", "replicas")
-
-
-def _endpoint(row: Resource, subresource: str) -> Endpoint:
-    kind, type_ = row.kind, row.type
-    if subresource == "scale":
-        below = row.subresources[subresource]
-        assert below.type is not None
-        kind, type_ = below.kind, below.type
-    return Endpoint(
-        type_,
-        kind.api_version,
-        kind.kind,
-        subresource=subresource,
-        reset_fields=_reset(row, subresource),
-    )
-
-
-def _reset(row: Resource, subresource: str) -> tuple[tuple[str, ...], ...]:
-    kind = row.kind.kind
-    if (kind, subresource) in RESET:
-        return RESET[kind, subresource]
-    if not subresource:
-        return (("status",),) if "status" in row.subresources else ()
-    if subresource == "status" and kind in SPEC_BESIDE_STATUS:
-        return (("spec",),)
-    if subresource == "status" and kind in ALL_BESIDE_STATUS:
-        return (("spec",), ("metadata",))
-    return ()
 
 
 class Player:
@@ -167,7 +127,7 @@ class Player:
 
     def _write(self, step: dict[str, Any], row: Resource, where: str) -> Obj | None:
         subresource = step.get("subresource", "")
-        endpoint = _endpoint(row, subresource)
+        endpoint = endpoint_of(row, subresource)
         manager = step["manager"]
         if isinstance(manager, dict):
             manager = name_from_user_agent(manager["user-agent"])
@@ -286,7 +246,7 @@ def _compare_refusal(error: ApiError, refused: dict[str, Any]) -> None:
     assert sorted(causes, key=str) == sorted(refused["causes"], key=str)
 
 
-def _lost(applied: Any, answer: Any, path: str) -> Iterator[str]:  # noqa: ANN401
+def _lost(applied: Any, answer: Any, path: str) -> Iterator[str]:
     """Yield the fields that an apply has made and the server answered differently."""
     if isinstance(applied, dict) and isinstance(answer, dict):
         for name, value in applied.items():
