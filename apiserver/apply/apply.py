@@ -68,10 +68,13 @@ def on_apply(
         _check_type(endpoint, config)
         if not managers and live:
             managers = record_update(endpoint, endpoint.zero, live, {}, BEFORE_FIRST_APPLY, now)
-        _check_content(endpoint, config)
+        _check_content(endpoint, config, "patch")
         return _applied(endpoint, live, config, managers, manager, now, force=force)
-    except (ItemError, ConversionError) as error:
+    except ConversionError as error:
         raise unknown(str(error)) from error
+    except ItemError as error:
+        _check_content(endpoint, live, "live", allows_duplicates=True)
+        raise unknown(f"failed to compare objects: {error}") from error
 
 
 def _applied(
@@ -138,14 +141,17 @@ def _check_type(endpoint: Endpoint, config: Obj) -> None:
         raise bad_request("metadata.managedFields must be nil")
 
 
-def _check_content(endpoint: Endpoint, config: Obj) -> None:
-    found = mismatches(config, endpoint.type)
+def _check_content(
+    endpoint: Endpoint, obj: Obj, role: str, *, allows_duplicates: bool = False
+) -> None:
+    """Refuse an object that does not fit its type; role: `patch` or `live`."""
+    found = mismatches(obj, endpoint.type, allows_duplicates=allows_duplicates)
     if found:
-        meta = config.get("metadata")
+        meta = obj.get("metadata")
         meta = meta if isinstance(meta, dict) else {}
         kind = _kind_text(endpoint.api_version, endpoint.kind)
         name = f"{_text(meta, 'namespace')}/{_text(meta, 'name')}"
-        raise unknown(f"failed to create typed patch object ({name}; {kind}): {summary(found)}")
+        raise unknown(f"failed to create typed {role} object ({name}; {kind}): {summary(found)}")
 
 
 def _text(obj: Obj, name: str) -> str:

@@ -152,11 +152,11 @@ class _Comparing:
         self, element: str, old: Json, value: Json, type_: Type, into: Comparison
     ) -> None:
         """Compare two values that are known to differ."""
-        if is_granular(type_) and _are_maps(old, value):
+        if _are_maps(old, value) and is_granular(type_):
             below = Comparison({}, {}, {})
             self.members(old or {}, value or {}, type_, below)
             _attach(element, below, into)
-        elif is_associative(type_) and _are_lists(old, value):
+        elif _are_lists(old, value) and is_associative(type_):
             below = Comparison({}, {}, {})
             self._items(old or [], value or [], type_, below)
             _attach(element, below, into)

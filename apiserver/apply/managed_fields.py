@@ -93,8 +93,10 @@ def decode(entries: Sequence[Entry], trusted: Sequence[Entry] = ()) -> Managers:
             raise ManagedFieldsError("apiVersion must not be empty")
         if entry.get("fieldsType") != _FIELDS_V1:
             raise ManagedFieldsError(_wrong_type(entry.get("fieldsType") or "", index))
-        fields = entry.get("fieldsV1") or {}
-        if entry not in trusted:
+        fields = entry.get("fieldsV1")
+        if fields is None:
+            fields = {}
+        elif entry not in trusted:
             fields = _read(entry, fields)
         manager = Manager(
             entry.get("manager", ""),

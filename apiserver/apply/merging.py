@@ -43,12 +43,12 @@ def merge(live: Obj, config: Obj, type_: Type) -> Obj:
 
 
 def _merged(live: Json, config: Json, type_: Type) -> Json:
-    if is_granular(type_) and isinstance(live, dict) and live:
+    if live and isinstance(live, dict) and is_granular(type_):
         if config is None or config == {}:
             return live
         if isinstance(config, dict):
             return merge(live, config, type_)
-    elif is_associative(type_) and isinstance(live, list) and live:
+    elif live and isinstance(live, list) and is_associative(type_):
         if config is None or config == []:
             return live
         if isinstance(config, list):

@@ -82,9 +82,9 @@ def fitted(fields: FieldSet, type_: Type) -> FieldSet:
 
 def _below(value: Json, type_: Type) -> FieldSet | None:
     """Return what is owned below a value; None: it is a leaf."""
-    if is_granular(type_) and (value is None or isinstance(value, dict)):
+    if (value is None or isinstance(value, dict)) and is_granular(type_):
         return fields_of(value or {}, type_)
-    if is_associative(type_) and (value is None or isinstance(value, list)):
+    if (value is None or isinstance(value, list)) and is_associative(type_):
         return _fields_of_items(value or [], type_)
     return None
 

@@ -188,7 +188,7 @@ def _set_entries(endpoint: Endpoint, live: Obj | None, new: Obj, name: str, now:
     before = endpoint.zero if live is None else live
     try:
         entries = encode(record_update(endpoint, before, new, managers, name, now))
-    except (ItemError, ConversionError):
+    except (ItemError, ConversionError, RecursionError):
         entries = old or []
     if entries:
         meta["managedFields"] = entries

@@ -25,6 +25,10 @@ from kvstack.apiserver.apply.structure import (
 )
 from kvstack.apiserver.schema.types import Shape, Type
 
+_STRUCT: Final = Shape.STRUCT
+_MAP: Final = Shape.MAP
+_LIST: Final = Shape.LIST
+_STRING: Final = Shape.STRING
 _SCALARS: Final = frozenset({str, int, float, bool})
 _ANYTHING: Final = frozenset({*_SCALARS, dict, list})
 _FITTING: Final = {
@@ -54,16 +58,12 @@ class TypeMismatch(NamedTuple):
     detail: str
 
 
-def mismatches(value: Json, type_: Type) -> list[TypeMismatch]:
-    """Return all places where the value does not fit the type; duplicate items are among them."""
-    if value is None:
-        return []
-    shape = type_.shape
-    if type(value) not in _FITTING[shape]:
-        return [TypeMismatch("", _unexpected(value, shape))]
-    if shape is Shape.STRUCT or shape is Shape.MAP:
-        return _of_members(value, type_)
-    return _of_items(value, type_) if shape is Shape.LIST else []
+def mismatches(value: Json, type_: Type, *, allows_duplicates: bool = False) -> list[TypeMismatch]:
+    """Return all places where the value does not fit the type.
+
+    allows_duplicates: an item of an associative list may stand more than once.
+    """
+    return _Checking(allows_duplicates=allows_duplicates).value(value, type_)
 
 
 def summary(found: list[TypeMismatch]) -> str:
@@ -72,41 +72,58 @@ def summary(found: list[TypeMismatch]) -> str:
     return texts[0] if len(texts) == 1 else "\n  ".join(["errors:", *texts])
 
 
-def _of_members(value: dict[str, Any], type_: Type) -> list[TypeMismatch]:
-    fields = type_.fields
-    others = undeclared_type(type_) if type_.shape is Shape.STRUCT else item_type(type_)
-    if others is None:
-        for name in value:
-            if name not in fields:
-                return [TypeMismatch(f".{name}", "field not declared in schema")]
-    found: list[TypeMismatch] = []
-    for name, member in value.items():
-        field = fields.get(name)
-        below = mismatches(member, field.type if field is not None else others or type_)
-        if below:
-            found += [TypeMismatch(f".{name}{path}", detail) for path, detail in below]
-    return found
+class _Checking:
+    __slots__ = ("_allows_duplicates",)
 
+    def __init__(self, *, allows_duplicates: bool) -> None:
+        self._allows_duplicates = allows_duplicates
 
-def _of_items(value: list[Any], type_: Type) -> list[TypeMismatch]:
-    found: list[TypeMismatch] = []
-    items = item_type(type_)
-    seen: set[str] = set()
-    for index, item in enumerate(value):
-        name = f"[{index}]"
-        if is_associative(type_):
-            try:
-                element = item_element(item, type_)
-            except ItemError as error:
-                return [*found, TypeMismatch("", f"element {index}: {error}")]
-            name = _item_text(item, type_)
-            if element in seen:
-                found.append(TypeMismatch("", f"duplicate entries for key {name}"))
-            seen.add(element)
-        below = mismatches(item, items)
-        if below:
-            found += [TypeMismatch(f"{name}{path}", detail) for path, detail in below]
-    return found
+    def value(self, value: Json, type_: Type) -> list[TypeMismatch]:
+        if value is None:
+            return []
+        shape, kind = type_.shape, type(value)
+        if kind is str and shape is _STRING:
+            return []
+        if kind is dict and (shape is _STRUCT or shape is _MAP):
+            return self._members(value, type_)
+        if kind is list and shape is _LIST:
+            return self._items(value, type_)
+        return [] if kind in _FITTING[shape] else [TypeMismatch("", _unexpected(value, shape))]
+
+    def _members(self, value: dict[str, Any], type_: Type) -> list[TypeMismatch]:
+        fields = type_.fields
+        others = undeclared_type(type_) if type_.shape is _STRUCT else item_type(type_)
+        if others is None:
+            for name in value:
+                if name not in fields:
+                    return [TypeMismatch(f".{name}", "field not declared in schema")]
+        found: list[TypeMismatch] = []
+        for name, member in value.items():
+            field = fields.get(name)
+            below = self.value(member, field.type if field is not None else others or type_)
+            if below:
+                found += [TypeMismatch(f".{name}{path}", detail) for path, detail in below]
+        return found
+
+    def _items(self, value: list[Any], type_: Type) -> list[TypeMismatch]:
+        found: list[TypeMismatch] = []
+        items = item_type(type_)
+        seen: set[str] = set()
+        for index, item in enumerate(value):
+            name = f"[{index}]"
+            if is_associative(type_):
+                try:
+                    element = item_element(item, type_)
+                except ItemError as error:
+                    return [*found, TypeMismatch("", f"element {index}: {error}")]
+                name = _item_text(item, type_)
+                if element in seen and not self._allows_duplicates:
+                    found.append(TypeMismatch("", f"duplicate entries for key {name}"))
+                seen.add(element)
+            below = self.value(item, items)
+            if below:
+                found += [TypeMismatch(f"{name}{path}", detail) for path, detail in below]
+        return found
 
 
 def _item_text(item: Json, type_: Type) -> str:

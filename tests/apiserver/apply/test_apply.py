@@ -291,8 +291,20 @@ def test_a_live_object_that_cannot_be_compared() -> None:
     error = refused(live, app(spec={"containers": [{"name": "c"}]}))
     assert (error.code, error.message) == (
         500,
-        "associative list with keys may not have a null element",
+        "failed to create typed live object (/x; /v1, Kind=App): .spec.containers: element 0:"
+        " associative list with keys may not have a null element",
     )
+
+
+def test_items_may_stand_twice_in_a_live_object() -> None:
+    live = live_with(owning("a", {"f:spec": {"f:paused": {}}}))
+    live["spec"] = {"containers": [{"name": "c", "image": "1"}, {"name": "c", "image": "2"}]}
+    made, _ = applied(live, app(data={"a": "1"}))
+    assert made["spec"] == live["spec"]
+    made, entries = applied(live, app(spec={"containers": [{"name": "c"}]}))
+    assert made["spec"] == {"containers": [{"name": "c"}]}
+    fields: FieldSet = {'k:{"name":"c"}': {".": {}, "f:name": {}}}
+    assert owning("me", {"f:spec": {"f:containers": fields}}, time=NOW) in entries
 
 
 # Version v0 calls the replicas `size`, and a label there is a field.

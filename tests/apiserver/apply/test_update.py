@@ -9,7 +9,7 @@ from kvstack.apiserver.apply.managed_fields import Entry
 from kvstack.apiserver.apply.structure import Obj
 from kvstack.apiserver.apply.update import on_create, on_update
 from kvstack.apiserver.schema.types import Type
-from tests.apiserver.apply.types import APP, INT, META, STRING, field, struct
+from tests.apiserver.apply.types import ANY, APP, INT, META, STRING, field, struct
 
 MAIN = Endpoint(APP, "v1", "App", reset_fields=(("status",),))
 STATUS = Endpoint(APP, "v1", "App", subresource="status", reset_fields=(("spec",),))
@@ -209,6 +209,18 @@ def test_a_value_that_cannot_be_compared_leaves_the_managers_alone() -> None:
     new = app(spec=broken)
     on_create(MAIN, new, "me", NOW)
     assert "managedFields" not in new["metadata"]
+
+
+def test_an_object_too_deep_to_compare_leaves_the_managers_alone() -> None:
+    deep: Any = "x"
+    for _ in range(3000):
+        deep = {"a": deep}
+    open_ = Endpoint(struct(field("metadata", META), any=ANY), "v1", "App")
+    entries = [owning("a", {"f:any": {}})]
+    live = live_with(*entries, any="x")
+    new = {"metadata": {"name": "x", "uid": "u"}, "any": deep}
+    on_update(open_, live, new, "me", NOW)
+    assert new["metadata"]["managedFields"] == entries
 
 
 def test_sets_are_fitted_to_the_types_of_now() -> None:
