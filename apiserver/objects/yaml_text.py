@@ -24,7 +24,7 @@ import yaml
 from yaml.reader import ReaderError
 from yaml.scanner import ScannerError
 
-from kvstack.apiserver.objects.go_numbers import format_float, format_json_float
+from kvstack.apiserver.objects.go_floats import format_float, format_json_float
 from kvstack.apiserver.objects.json_text import (
     DEPTH_MAX,
     Json,
