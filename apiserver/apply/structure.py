@@ -53,11 +53,6 @@ def is_untyped(type_: Type) -> bool:
     return type_.shape in _UNTYPED
 
 
-def is_declared(type_: Type, name: str) -> bool:
-    """Return whether the member is a declared field of a struct."""
-    return name in type_.fields
-
-
 def member_type(type_: Type, name: str) -> Type | None:
     """Return the type of a member of a map-like type; None: there is no such field."""
     if type_.shape is _STRUCT:
