@@ -6,9 +6,9 @@ type_name([])                         []interface {}                            
 float_text(1234567.0)                 1.234567e+06
 """
 
-from decimal import Decimal
 from typing import Final
 
+from kvstack.apiserver.objects.go_floats import format_float
 from kvstack.apiserver.objects.go_text import quote
 
 _TYPE_NAMES: Final = {
@@ -35,7 +35,7 @@ def plain(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case float():
-            return float_text(value)
+            return format_float(value)
         case list():
             return f"[{' '.join([plain(each) for each in value])}]"
         case dict():
@@ -58,15 +58,3 @@ def syntax(value: object) -> str:
             return f"map[string]interface {{}}{{{', '.join(members)}}}"
         case _:
             return plain(value)
-
-
-def float_text(value: float) -> str:
-    """Return a float with as few digits as it needs: 0.0001, 123456, 1e+06, 1e-05."""
-    number = Decimal(repr(value))
-    exponent = number.adjusted()
-    if not number or -4 <= exponent < 6:
-        text = f"{number:f}"
-        return text.removesuffix(".0")
-    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
-    mantissa = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
-    return f"{'-' if value < 0 else ''}{mantissa}e{exponent:+03d}"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from kvstack.apiserver.apply.go_print import float_text
+from kvstack.apiserver.objects.go_floats import format_float
 from kvstack.apiserver.objects.go_numbers import NumberError, atoi
 from kvstack.apiserver.objects.go_text import go_json, quote
 
@@ -109,7 +109,7 @@ def scalar_text(value: object) -> str:
         case str():
             return quote(value)
         case float():
-            return float_text(value)
+            return format_float(value)
         case list():
             return f"[{','.join([scalar_text(each) for each in value])}]"
         case dict():
