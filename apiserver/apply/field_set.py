@@ -11,9 +11,9 @@ written anew for a manager whose set did not change. At the root `{}` is the emp
 a whole object.
 
 Rules: texts of elements are canonical (path.py); every level is in the order of `path.in_order`;
-a level that is not the root is never empty of meaning, that is, nothing is below it only if it is a
-member. Sets share their parts and are never changed; each operation returns its first argument
-itself when that is the result.
+a level below the root is empty only where the field itself is a member. Sets share their parts and
+are never changed in place; each operation returns its first argument itself when that is the
+result.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,10 @@
 """JSON values as Go prints them in the texts about values of the wrong type.
 
-plain({"b": 1, "a": [True, None]})    map[a:[true <nil>] b:1]                     (%v)
-syntax({"a": "x"})                    map[string]interface {}{"a":"x"}            (%#v)
-type_name([])                         []interface {}                              (%T)
-float_text(1234567.0)                 1.234567e+06
+    plain({"b": 1, "a": [True, None]})    map[a:[true <nil>] b:1]                     (%v)
+    syntax({"a": "x"})                    map[string]interface {}{"a":"x"}            (%#v)
+    type_name([])                         []interface {}                              (%T)
+
+Members of maps are sorted by name.
 """
 
 from typing import Final
