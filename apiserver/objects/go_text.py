@@ -1,6 +1,7 @@
 """Values as Go prints them in the texts that clients see.
 
     quote('a"b\\n')   → "a\\"b\\n"            %q of a string
+    go_plain({...})   → map[a:1 b:<nil>]     %v of a value of JSON
     go_json({...})    → compact JSON, `<`, `>` and `&` escaped, members in the given order
     go_value(x)       → what an error about a field prints for x
 
@@ -11,6 +12,8 @@ an internal Go type, whose members have Go's field names, is converted to such a
 from typing import Final
 
 import orjson
+
+from kvstack.apiserver.objects.go_floats import format_float
 
 _ESCAPES: Final = {
     "\a": "\\a",
@@ -30,6 +33,19 @@ def quote(text: str) -> str:
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_quoted(each) for each in text) + '"'
+
+
+def quote_time(text: str) -> str:
+    """Return the text as Go's package time quotes it: each byte that is not ASCII by itself."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    quoted: list[str] = []
+    for byte in text.encode("utf-8", "surrogatepass"):
+        if byte < 0x20 or byte >= 0x80:
+            quoted.append(f"\\x{byte:02x}")
+        else:
+            quoted.append(f"\\{chr(byte)}" if byte in b'"\\' else chr(byte))
+    return f'"{"".join(quoted)}"'
 
 
 def go_json(value: object) -> str:
@@ -55,6 +71,22 @@ def go_value(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     return go_json(value)
+
+
+def go_plain(value: object) -> str:
+    """Return a value of JSON as Go's %v prints it: `map[a:1 b:[x y]]`, maps sorted by key."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        members = " ".join(f"{name}:{go_plain(each)}" for name, each in sorted(value.items()))
+        return f"map[{members}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_plain, value))}]"
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return format_float(value, exponent_from=21) if isinstance(value, float) else str(value)
 
 
 def _quoted(character: str) -> str:

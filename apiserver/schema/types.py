@@ -13,6 +13,7 @@ is filled in after it was made).
 from __future__ import annotations
 
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -45,12 +46,18 @@ class Shape(Enum):
     """Any JSON, kept as it came: RawExtension, apiextensions.JSON, untyped content."""
 
 
+_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+
+
 class Type:
     """One type; which members mean something depends on `shape`."""
 
     __slots__ = (
         "additional",
+        "compiled",
         "element",
+        "embedded",
+        "enum",
         "fields",
         "go_kind",
         "list_keys",
@@ -58,6 +65,7 @@ class Type:
         "map_type",
         "message",
         "name",
+        "openapi",
         "preserves_unknown",
         "shape",
     )
@@ -70,7 +78,7 @@ class Type:
         self.fields: Mapping[str, Field] = {}
         """Of a struct: its fields by their JSON names, in the order they are written."""
         self.element: Type | None = None
-        """Of a list: its items; of a map: its values."""
+        """Of a list: its items; of a map: its values; of RAW: what an object in it is, if known."""
         self.list_type: str = "atomic"
         """`atomic`, `set` or `map`, as server-side apply merges it."""
         self.list_keys: tuple[str, ...] = ()
@@ -78,9 +86,20 @@ class Type:
         self.map_type: str = "granular"
         """Of a struct or map: `granular` or `atomic`."""
         self.message: str = ""
-        """Of a struct: its protobuf message, `k8s.io.api.core.v1.Container`; empty: it has none."""
+        """Of a struct: its protobuf message, `k8s.io.api.core.v1.Container`; empty: it has none.
+
+        A list that protobuf wraps in a message of its own (field 1, `items`) has one, too."""
+        self.embedded: tuple[tuple[int, Type], ...] = ()
+        """Of a struct: the structs whose fields are its own in JSON, and their numbers in the
+        message, where each stays a message."""
         self.go_kind: str = ""
         """What Go calls it in `json: cannot unmarshal … of type …`: `v1.DeploymentSpec`."""
+        self.enum: tuple[str, ...] = ()
+        """Of a string: the values that OpenAPI names; decoding takes any."""
+        self.openapi: Mapping[str, object] = _NOTHING
+        """What its OpenAPI schema says beyond all this, and what was declared: extensions."""
+        self.compiled: dict[str, object] = {}
+        """What was made from it, by what made it; goes when the type does."""
         self.additional: Type | None = None
         """Of a struct of a custom resource: the values of members that are not in `fields`."""
         self.preserves_unknown: bool = False
@@ -97,6 +116,7 @@ class Field:
 
     __slots__ = (
         "default",
+        "embedded_in",
         "go_name",
         "inline",
         "is_pointer",
@@ -122,6 +142,9 @@ class Field:
         """Whether its zero value is left out when written; otherwise it is always written."""
         self.required: bool = False
         self.inline: bool = False
+        """Whether it is a field of an embedded struct."""
+        self.embedded_in: tuple[str, ...] = ()
+        """The Go names of the structs between, outermost first: `("VolumeSource",)`."""
         self.default: object = NO_DEFAULT
         """The default the schema declares (plain JSON)."""
         self.patch_strategies: frozenset[str] = frozenset()

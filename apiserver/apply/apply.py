@@ -1,0 +1,174 @@
+"""Server-side apply: a configuration is laid over the live object, and its applier owns it.
+
+    live object + configuration → merged → without what the applier gave up → conflicts? → result
+
+The applier owns what the configuration names, and only that. A field that others own may be named
+with their value: all then own it. Another value is a conflict, which `force` takes from them. An
+object that nobody owned any of is first given to `before-first-apply`.
+
+The result is as the configuration wrote it: not yet decoded, with nulls and other spellings of the
+same value, and without defaults.
+"""
+
+from typing import Final
+
+from kvstack.apiserver.apply.comparison import is_same
+from kvstack.apiserver.apply.conflict import Conflicts, conflict_error
+from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint, Versions
+from kvstack.apiserver.apply.field_set import difference
+from kvstack.apiserver.apply.last_applied import (
+    MANAGER,
+    has_annotation,
+    owned_by_client,
+    with_annotation,
+)
+from kvstack.apiserver.apply.managed_fields import (
+    Managed,
+    ManagedFieldsError,
+    Managers,
+    applier,
+    decode,
+    encode,
+)
+from kvstack.apiserver.apply.merging import merge
+from kvstack.apiserver.apply.ownership import fields_of
+from kvstack.apiserver.apply.pruning import prune
+from kvstack.apiserver.apply.structure import ItemError, Obj
+from kvstack.apiserver.apply.update import (
+    STRIPPED,
+    Changes,
+    fit_managers,
+    record_update,
+    shift_managers,
+)
+from kvstack.apiserver.apply.validation import mismatches, summary
+from kvstack.apiserver.objects.status import bad_request, unknown
+
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+
+
+def on_apply(
+    endpoint: Endpoint,
+    live: Obj | None,
+    config: Obj,
+    manager: str,
+    now: str,
+    *,
+    force: bool = False,
+) -> Obj:
+    """Return what an apply makes of the live object (None: there is none), with managedFields.
+
+    config: the patch, plain JSON; now: RFC 3339 in seconds, UTC. Neither object is changed, and the
+    result shares parts with both. Raises ApiError: 400 for a configuration of something else, 409
+    for conflicts, 500 for one that does not fit its type.
+    """
+    live = {} if live is None else live
+    try:
+        managers = _decoded(live)
+        _check_type(endpoint, config)
+        if not managers and live:
+            managers = record_update(endpoint, endpoint.zero, live, {}, BEFORE_FIRST_APPLY, now)
+        _check_content(endpoint, config, "patch")
+        return _applied(endpoint, live, config, managers, manager, now, force=force)
+    except ConversionError as error:
+        raise unknown(str(error)) from error
+    except ItemError as error:
+        _check_content(endpoint, live, "live", allows_duplicates=True)
+        raise unknown(f"failed to compare objects: {error}") from error
+
+
+def _applied(
+    endpoint: Endpoint,
+    live: Obj,
+    config: Obj,
+    managers: Managers,
+    name: str,
+    now: str,
+    *,
+    force: bool,
+) -> Obj:
+    writer = applier(name, endpoint.subresource)
+    before = Versions(endpoint, live)
+    managers = fit_managers(before, managers)
+    last = managers.get(writer)
+    named = endpoint.owned(fields_of(config, endpoint.type))
+    managers[writer] = Managed(named, endpoint.api_version)
+    merged = merge(live, config, endpoint.type)
+    if last is not None:
+        merged = prune(endpoint, merged, managers, last, named)
+    shift = shift_managers(Changes(endpoint, before, Versions(endpoint, merged)), managers, writer)
+    conflicts = {} if force else _refused(endpoint, live, shift.conflicts, name)
+    if conflicts:
+        raise conflict_error(conflicts)
+    if not is_same(live, merged):
+        time = now
+    else:
+        time = last.time if last is not None else ""
+    managers = dict(shift.managers)
+    managers[writer] = Managed(difference(named, STRIPPED), endpoint.api_version, time)
+    if name == MANAGER and has_annotation(merged):
+        merged = with_annotation(merged, config)
+    return _with_managers(merged, {key: each for key, each in managers.items() if each.fields})
+
+
+def _refused(endpoint: Endpoint, live: Obj, conflicts: Conflicts, name: str) -> Conflicts:
+    """Return the conflicts without those that `kubectl` has only with its own client-side apply."""
+    if not conflicts or name != MANAGER:
+        return conflicts
+    own = owned_by_client(endpoint, live)
+    if own is None:
+        return conflicts
+    rest = {manager: difference(fields, own) for manager, fields in conflicts.items()}
+    return {manager: fields for manager, fields in rest.items() if fields}
+
+
+def _decoded(live: Obj) -> Managers:
+    meta = live.get("metadata") or {}
+    entries = meta.get("managedFields") or []
+    try:
+        return decode(entries, entries)
+    except ManagedFieldsError as error:
+        raise unknown(f"failed to decode managed fields: {error}") from error
+
+
+def _check_type(endpoint: Endpoint, config: Obj) -> None:
+    """Refuse a configuration of another kind or version, and one that has managers of its own."""
+    api_version, kind = _text(config, "apiVersion"), _text(config, "kind")
+    if (api_version, kind) != (endpoint.api_version, endpoint.kind):
+        raise bad_request(f"invalid object type: {_kind_text(api_version, kind)}")
+    meta = config.get("metadata")
+    if isinstance(meta, dict) and isinstance(meta.get("managedFields"), list):
+        raise bad_request("metadata.managedFields must be nil")
+
+
+def _check_content(
+    endpoint: Endpoint, obj: Obj, role: str, *, allows_duplicates: bool = False
+) -> None:
+    """Refuse an object that does not fit its type; role: `patch` or `live`."""
+    found = mismatches(obj, endpoint.type, allows_duplicates=allows_duplicates)
+    if found:
+        meta = obj.get("metadata")
+        meta = meta if isinstance(meta, dict) else {}
+        kind = _kind_text(endpoint.api_version, endpoint.kind)
+        name = f"{_text(meta, 'namespace')}/{_text(meta, 'name')}"
+        raise unknown(f"failed to create typed {role} object ({name}; {kind}): {summary(found)}")
+
+
+def _text(obj: Obj, name: str) -> str:
+    value = obj.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _kind_text(api_version: str, kind: str) -> str:
+    """Return the kind as Go prints it: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`."""
+    if api_version.count("/") > 1:
+        return "/, Kind="
+    return f"{api_version if '/' in api_version else f'/{api_version}'}, Kind={kind}"
+
+
+def _with_managers(obj: Obj, managers: Managers) -> Obj:
+    meta = dict(obj.get("metadata") or {})
+    meta.pop("managedFields", None)
+    if managers:
+        meta["managedFields"] = encode(managers)
+    return {**obj, "metadata": meta}

@@ -1,0 +1,57 @@
+"""The refusal of an apply that would change what others own.
+
+    Apply failed with 3 conflicts: conflicts with "a" using apps/v1:
+    - .spec.replicas
+    - .spec.paused
+    conflicts with "b":
+    - .spec.replicas
+
+Managers are sorted, and the causes stand in the same order.
+"""
+
+from collections.abc import Mapping
+
+from kvstack.apiserver.apply.field_set import FieldSet, paths
+from kvstack.apiserver.apply.managed_fields import UPDATE, Manager, identity
+from kvstack.apiserver.apply.path import path_text
+from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.status import ApiError, Cause, apply_conflict
+
+Conflicts = dict[Manager, FieldSet]
+"""The fields that an apply would take, by the managers that own them; no set is empty."""
+
+_REASON = "FieldManagerConflict"
+
+
+def conflict_error(conflicts: Mapping[Manager, FieldSet]) -> ApiError:
+    """Return the error that tells of all conflicts; there must be one."""
+    told = {
+        _text(manager): [path_text(path) for path in paths(conflicts[manager])]
+        for manager in sorted(conflicts, key=identity)
+    }
+    causes = [_cause(manager, path) for manager, fields in told.items() for path in fields]
+    return apply_conflict(causes, _message(told, len(causes)))
+
+
+def _message(told: Mapping[str, list[str]], count: int) -> str:
+    if count == 1:
+        manager, fields = next(iter(told.items()))
+        return f"Apply failed with 1 conflict: conflict with {manager}: {fields[0]}"
+    blocks = [
+        "\n".join([f"conflicts with {manager}:", *(f"- {path}" for path in fields)])
+        for manager, fields in told.items()
+    ]
+    return f"Apply failed with {count} conflicts: {chr(10).join(blocks)}"
+
+
+def _cause(manager: str, path: str) -> Cause:
+    return {"reason": _REASON, "message": f"conflict with {manager}", "field": path}
+
+
+def _text(manager: Manager) -> str:
+    text = quote(manager.name)
+    if manager.subresource:
+        text = f"{text} with subresource {quote(manager.subresource)}"
+    if manager.operation == UPDATE:
+        text = f"{text} using {manager.api_version}"
+    return text

@@ -1,0 +1,119 @@
+"""What server-side apply has to know of an endpoint: a resource or subresource at one version.
+
+    Endpoint(deployment, "apps/v1", "Deployment", reset_fields=(("status",),))
+    Endpoint(scale, "autoscaling/v1", "Scale", subresource="scale")
+
+It is made once and serves every request. It holds the type and version of the objects that are
+written there, and the paths that a write there never owns, with all that is below them.
+
+A manager may have written at another version. What it owns is then compared on objects converted to
+that version: `convert(object, api_version)` returns the object there and its type, or None when the
+kind is not served at that version, in which case the manager is forgotten. The object says itself
+at which version it is, and may be one that an apply has merged and nobody has decoded. `convert`
+may raise `ConversionError`: an update then keeps the entries as they were, an apply fails. Without
+it there is no other version.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from kvstack.apiserver.apply.comparison import reaches_untyped
+from kvstack.apiserver.apply.field_set import FieldSet, of_paths, recursive_difference
+from kvstack.apiserver.apply.path import FIELD
+from kvstack.apiserver.apply.structure import Obj
+from kvstack.apiserver.schema.types import Type
+from kvstack.apiserver.schema.zeros import zero
+
+Convert: TypeAlias = Callable[[Obj, str], tuple[Obj, Type] | None]
+
+
+class ConversionError(Exception):
+    """An object could not be converted to another version; the text says why."""
+
+
+class Versioned(NamedTuple):
+    """An object, its type, and the version both are at."""
+
+    obj: Obj
+    type: Type
+    api_version: str
+
+
+class Endpoint:
+    """A resource or subresource at one version."""
+
+    __slots__ = (
+        "_reset",
+        "api_version",
+        "convert",
+        "is_strict",
+        "kind",
+        "subresource",
+        "type",
+        "zero",
+    )
+
+    def __init__(
+        self,
+        type_: Type,
+        api_version: str,
+        kind: str,
+        *,
+        subresource: str = "",
+        reset_fields: Sequence[tuple[str, ...]] = (),
+        convert: Convert | None = None,
+    ) -> None:
+        """Hold what is given; `type_` is that of the objects written here, a Scale for `scale`."""
+        self.type: Final = type_
+        self.api_version: Final = api_version
+        self.kind: Final = kind
+        self.subresource: Final = subresource
+        self.convert: Final = convert
+        self.is_strict: Final = reaches_untyped(type_)
+        """Whether objects may hold content without a schema."""
+        self.zero: Final[Obj] = zero(type_)()
+        """An object with nothing but the fields that are always written."""
+        self._reset: Final = of_paths(*(_elements(each) for each in reset_fields))
+
+    def owned(self, fields: FieldSet) -> FieldSet:
+        """Return of a set the fields that a write here may own."""
+        return recursive_difference(fields, self._reset) if self._reset else fields
+
+    def versioned(self, obj: Obj) -> Versioned:
+        """Return an object that is at the version of this endpoint, with its type."""
+        return Versioned(obj, self.type, self.api_version)
+
+    def at_version(self, versioned: Versioned, api_version: str) -> Versioned | None:
+        """Return an object at another version; None: its kind has no such version.
+
+        Raises ConversionError.
+        """
+        if api_version == versioned.api_version:
+            return versioned
+        converted = None if self.convert is None else self.convert(versioned.obj, api_version)
+        return None if converted is None else Versioned(*converted, api_version)
+
+
+def _elements(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple([FIELD + name for name in path])
+
+
+class Versions:
+    """An object at every version that is asked for, converted once to each."""
+
+    __slots__ = ("_endpoint", "_found", "_own")
+
+    def __init__(self, endpoint: Endpoint, obj: Obj) -> None:
+        """Hold an object that is at the version of the endpoint."""
+        self._endpoint = endpoint
+        self._own = endpoint.versioned(obj)
+        self._found: dict[str, Versioned | None] = {endpoint.api_version: self._own}
+
+    def at(self, api_version: str) -> Versioned | None:
+        """Return the object at a version; None: its kind has no such version.
+
+        Raises ConversionError.
+        """
+        if api_version not in self._found:
+            self._found[api_version] = self._endpoint.at_version(self._own, api_version)
+        return self._found[api_version]

@@ -1,0 +1,101 @@
+"""The annotation of client-side apply, and how `kubectl` moves from there to server-side apply.
+
+`kubectl apply` once kept what it applied in an annotation of the object. When the manager `kubectl`
+applies server-side, a field whose live value still is the one of the annotation was its own: that
+is no conflict. Afterwards an annotation that is there is written anew, so that a later client-side
+apply finds what it needs. Any other manager leaves the annotation alone.
+"""
+
+from typing import Final
+
+import orjson
+
+from kvstack.apiserver.apply.comparison import compare
+from kvstack.apiserver.apply.endpoint import Endpoint
+from kvstack.apiserver.apply.field_set import FieldSet, difference
+from kvstack.apiserver.apply.ownership import fields_of
+from kvstack.apiserver.apply.structure import Json, Obj
+from kvstack.apiserver.apply.validation import mismatches
+from kvstack.apiserver.objects.go_text import go_json
+
+ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
+MANAGER: Final = "kubectl"
+ANNOTATIONS_BYTES_MAX: Final = 262144
+
+
+def owned_by_client(endpoint: Endpoint, live: Obj) -> FieldSet | None:
+    """Return the fields whose live values are those of the annotation; None: it cannot be used."""
+    config = _config(_annotations(live).get(ANNOTATION))
+    if config is None or (config.get("apiVersion"), config.get("kind")) != (
+        endpoint.api_version,
+        endpoint.kind,
+    ):
+        return None
+    if mismatches(live, endpoint.type) or mismatches(config, endpoint.type):
+        return None
+    fields = fields_of(config, endpoint.type)
+    for part in compare(config, live, endpoint.type, is_strict=endpoint.is_strict):
+        fields = difference(fields, part)
+    return fields
+
+
+def has_annotation(obj: Obj) -> bool:
+    """Return whether the object has the annotation, and it says something."""
+    return bool(_annotations(obj).get(ANNOTATION))
+
+
+def with_annotation(obj: Obj, config: Obj) -> Obj:
+    """Return the object with the configuration in its annotation.
+
+    It has none when that would be too long.
+    """
+    annotations = dict(_annotations(obj))
+    annotations[ANNOTATION] = _text(config)
+    if _size(annotations) > ANNOTATIONS_BYTES_MAX:
+        del annotations[ANNOTATION]
+    return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
+
+
+def _annotations(obj: Obj) -> dict[str, str]:
+    """Return the annotations; of one that is null the empty text."""
+    meta: Obj = obj.get("metadata") or {}
+    annotations: dict[str, str | None] = meta.get("annotations") or {}
+    return {name: value or "" for name, value in annotations.items()}
+
+
+def _config(text: str | None) -> Obj | None:
+    """Return the object that the text of an annotation holds, if it holds one."""
+    if not text:
+        return None
+    try:
+        config = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return config if isinstance(config, dict) else None
+
+
+def _text(config: Obj) -> str:
+    """Return the configuration without the annotation itself, as JSON and a line's end."""
+    meta: Obj = config.get("metadata") or {}
+    annotations: Obj = meta.get("annotations") or {}
+    if annotations:
+        # An applied null makes all of them unreadable.
+        meta = {name: value for name, value in meta.items() if name != "annotations"}
+        if None not in annotations.values():
+            meta["annotations"] = {n: v for n, v in annotations.items() if n != ANNOTATION}
+        config = {**config, "metadata": meta}
+    return go_json(_sorted(config)) + "\n"
+
+
+def _sorted(value: Json) -> Json:
+    match value:
+        case dict():
+            return {name: _sorted(value[name]) for name in sorted(value)}
+        case list():
+            return [_sorted(each) for each in value]
+        case _:
+            return value
+
+
+def _size(annotations: dict[str, str]) -> int:
+    return sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items())

@@ -1,0 +1,80 @@
+"""What an applier once named, names no longer, and nobody else owns, is taken from the object.
+
+    last applied  .data.a .data.b      now  .data.a      → .data.b goes, unless another owns it
+
+Such a field goes with all below it that nobody owns; an item or field on the way to something that
+is owned stays. The set last applied may be expressed at another version than the apply of now: the
+object is then converted there and back.
+"""
+
+from kvstack.apiserver.apply.endpoint import Endpoint, Versioned
+from kvstack.apiserver.apply.field_set import (
+    FieldSet,
+    difference,
+    intersection,
+    is_subset,
+    union,
+)
+from kvstack.apiserver.apply.managed_fields import Managed, Managers
+from kvstack.apiserver.apply.ownership import fields_of, with_named_fields
+from kvstack.apiserver.apply.removal import remove
+from kvstack.apiserver.apply.structure import Obj
+
+
+def prune(endpoint: Endpoint, merged: Obj, managers: Managers, last: Managed, now: FieldSet) -> Obj:
+    """Return the merged object without what the applier has given up.
+
+    managers: all of them, the applier with what it names now; last: what it owned before; now: what
+    it names. Raises ConversionError.
+    """
+    if last.api_version == endpoint.api_version and is_subset(last.fields, now):
+        # Who names a field names every item that leads to it, so nothing can go.
+        return merged
+    whole = endpoint.at_version(endpoint.versioned(merged), last.api_version)
+    if whole is None or not last.fields:
+        return merged
+    last_fields = with_named_fields(last.fields, whole.type)
+    whole_fields = _named(whole)
+    pruned = _with_owned(endpoint, whole, whole_fields, _without(whole, last_fields), managers)
+    gone = intersection(difference(whole_fields, _named(pruned)), last_fields)
+    back = endpoint.at_version(_without(whole, gone), endpoint.api_version)
+    return merged if back is None else back.obj
+
+
+def _with_owned(
+    endpoint: Endpoint,
+    whole: Versioned,
+    whole_fields: FieldSet,
+    pruned: Versioned,
+    managers: Managers,
+) -> Versioned:
+    """Return the pruned object with what the managers own put back, at the version it came at."""
+    version = whole.api_version
+    owned = _owned_at_versions(managers)
+    # At the pruned version first: a field put back may be one that a conversion needs.
+    for each in sorted(owned, key=lambda name: (name != version, name)):
+        there = endpoint.at_version(whole, each)
+        pruned_there = endpoint.at_version(pruned, each)
+        if there is None or pruned_there is None:
+            continue
+        fields = whole_fields if there is whole and each == version else _named(there)
+        kept = union(_named(pruned_there), with_named_fields(owned[each], there.type))
+        whole, pruned = there, _without(there, difference(fields, kept))
+    back = endpoint.at_version(pruned, version)
+    return pruned if back is None else back
+
+
+def _owned_at_versions(managers: Managers) -> dict[str, FieldSet]:
+    owned: dict[str, FieldSet] = {}
+    for managed in managers.values():
+        version = managed.api_version
+        owned[version] = union(owned.get(version, {}), managed.fields)
+    return owned
+
+
+def _named(versioned: Versioned) -> FieldSet:
+    return with_named_fields(fields_of(versioned.obj, versioned.type), versioned.type)
+
+
+def _without(versioned: Versioned, fields: FieldSet) -> Versioned:
+    return versioned._replace(obj=remove(versioned.obj, fields, versioned.type) or {})

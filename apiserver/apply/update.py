@@ -1,0 +1,213 @@
+"""Who owns what after a create, an update or a patch: the writer takes what it changes.
+
+    others   lose what was added, modified or removed
+    writer   loses what was removed, gains what was added or modified
+
+Nobody is asked, and a writer that changes nothing stays as it is, its time included. Managers can
+be given with the object itself, to be stored as they are but for what this write takes; `[]` or
+`[{}]` forgets all. An object that exists without any manager is not tracked until it is first
+applied to.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.apply.comparison import compare
+from kvstack.apiserver.apply.conflict import Conflicts
+from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint, Versions
+from kvstack.apiserver.apply.field_set import (
+    FieldSet,
+    difference,
+    intersection,
+    of_paths,
+    union,
+)
+from kvstack.apiserver.apply.managed_fields import (
+    Entry,
+    Managed,
+    ManagedFieldsError,
+    Manager,
+    Managers,
+    cap_updaters,
+    decode,
+    encode,
+    is_reset,
+    updater,
+)
+from kvstack.apiserver.apply.ownership import fitted
+from kvstack.apiserver.apply.structure import ItemError, Obj
+
+STRIPPED: Final = of_paths(
+    ("f:apiVersion",),
+    ("f:kind",),
+    ("f:metadata",),
+    ("f:metadata", "f:name"),
+    ("f:metadata", "f:namespace"),
+    ("f:metadata", "f:creationTimestamp"),
+    ("f:metadata", "f:selfLink"),
+    ("f:metadata", "f:uid"),
+    ("f:metadata", "f:clusterName"),
+    ("f:metadata", "f:generation"),
+    ("f:metadata", "f:managedFields"),
+    ("f:metadata", "f:resourceVersion"),
+)
+"""The fields that are never recorded as owned by a write."""
+
+
+class Change(NamedTuple):
+    """What differs between two objects at one version, without what a write may not own."""
+
+    changed: FieldSet
+    """What was added or modified."""
+    removed: FieldSet
+
+
+class Shift(NamedTuple):
+    """What a change of an object does to its managers."""
+
+    managers: Managers
+    """Without what the change takes from them; who has nothing left is not among them."""
+    conflicts: Conflicts
+    """What the change gives another value, by the managers that own it."""
+
+
+class Changes:
+    """What differs between two objects, at each version that a manager needs."""
+
+    __slots__ = ("_endpoint", "_found", "_live", "_new")
+
+    def __init__(self, endpoint: Endpoint, live: Versions, new: Versions) -> None:
+        """Compare nothing yet."""
+        self._endpoint = endpoint
+        self._live = live
+        self._new = new
+        self._found: dict[str, Change | None] = {}
+
+    def at_version(self, api_version: str) -> Change | None:
+        """Return the difference at a version; None: the kind has no such version.
+
+        Raises ItemError and ConversionError.
+        """
+        if api_version not in self._found:
+            self._found[api_version] = self._change(api_version)
+        return self._found[api_version]
+
+    def _change(self, api_version: str) -> Change | None:
+        endpoint = self._endpoint
+        live, new = self._live.at(api_version), self._new.at(api_version)
+        if live is None or new is None:
+            return None
+        found = compare(live.obj, new.obj, live.type, is_strict=endpoint.is_strict)
+        changed = union(found.modified, found.added)
+        return Change(endpoint.owned(changed), endpoint.owned(found.removed))
+
+
+def on_create(endpoint: Endpoint, new: Obj, manager: str, now: str) -> None:
+    """Set managedFields of an object that is to be created.
+
+    manager: the name the client gave, or `name_from_user_agent`; now: RFC 3339 in seconds, UTC.
+    """
+    _set_entries(endpoint, None, new, manager, now)
+
+
+def on_update(endpoint: Endpoint, live: Obj, new: Obj, manager: str, now: str) -> None:
+    """Set managedFields of an object that is to replace a live one; both decoded, at one version.
+
+    `live` is not changed, but its entries may be shared. Trouble never fails the write: the entries
+    are then those of the live object.
+    """
+    _set_entries(endpoint, live, new, manager, now)
+
+
+def record_update(
+    endpoint: Endpoint, live: Obj, new: Obj, managers: Managers, name: str, now: str
+) -> Managers:
+    """Return the managers after a change from one object to another by an updater.
+
+    Raises ItemError and ConversionError.
+    """
+    writer = updater(name, endpoint.api_version, endpoint.subresource)
+    before = Versions(endpoint, live)
+    changes = Changes(endpoint, before, Versions(endpoint, new))
+    after = shift_managers(changes, fit_managers(before, managers)).managers
+    own = changes.at_version(endpoint.api_version)
+    taken = difference(own.changed, STRIPPED) if own is not None else {}
+    if taken:
+        if writer in after:
+            taken = union(after[writer].fields, taken)
+        after[writer] = Managed(taken, endpoint.api_version, now)
+    return cap_updaters(after)
+
+
+def fit_managers(live: Versions, managers: Managers) -> Managers:
+    """Return the managers with their sets fitted to the types of now.
+
+    Managers of versions that are not served are left out. Raises ConversionError.
+    """
+    fit: Managers = {}
+    for manager, managed in managers.items():
+        versioned = live.at(managed.api_version)
+        if versioned is not None:
+            fields = fitted(managed.fields, versioned.type)
+            is_fit = fields is managed.fields
+            fit[manager] = managed if is_fit else managed._replace(fields=fields)
+    return fit
+
+
+def shift_managers(changes: Changes, managers: Managers, writer: Manager | None = None) -> Shift:
+    """Return what a change does to all managers but the writer.
+
+    Managers of versions that are not served are left out. Raises ItemError and ConversionError.
+    """
+    after: Managers = {}
+    conflicts: Conflicts = {}
+    for manager, managed in managers.items():
+        if manager == writer:
+            after[manager] = managed
+            continue
+        change = changes.at_version(managed.api_version)
+        if change is None:
+            continue
+        rest = difference(managed.fields, change.changed)
+        if rest is not managed.fields:
+            conflicts[manager] = intersection(managed.fields, change.changed)
+        rest = difference(rest, change.removed)
+        if rest:
+            after[manager] = managed if rest is managed.fields else managed._replace(fields=rest)
+    return Shift(after, conflicts)
+
+
+def _set_entries(endpoint: Endpoint, live: Obj | None, new: Obj, name: str, now: str) -> None:
+    meta = new.setdefault("metadata", {})
+    given: list[Entry] | None = meta.pop("managedFields", None)
+    live_meta: Obj = {} if live is None else live.get("metadata") or {}
+    old: list[Entry] | None = live_meta.get("managedFields")
+    managers = _managers(endpoint, given, old)
+    if not managers and live_meta.get("uid"):
+        return
+    before = endpoint.zero if live is None else live
+    try:
+        entries = encode(record_update(endpoint, before, new, managers, name, now))
+    except (ItemError, ConversionError, RecursionError):
+        entries = old or []
+    if entries:
+        meta["managedFields"] = entries
+
+
+def _managers(endpoint: Endpoint, given: list[Entry] | None, old: list[Entry] | None) -> Managers:
+    """Return the managers that a write starts from: those given, else those of the live object."""
+    if given is not None and not endpoint.subresource:
+        if is_reset(given):
+            return {}
+        managers = _readable(given, old or ())
+        if managers:
+            return managers
+    return _readable(old, old) if old else {}
+
+
+def _readable(entries: Sequence[Entry], trusted: Sequence[Entry]) -> Managers:
+    """Return the managers of entries; none if they cannot be read."""
+    try:
+        return decode(entries, trusted)
+    except ManagedFieldsError:
+        return {}
