@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvstack.apiserver.objects import json_patch
 from kvstack.apiserver.objects.json_patch import JsonPatchError
-from kvstack.apiserver.objects.json_text import DEPTH_MAX, depth, equal
+from kvstack.apiserver.objects.json_text import equal, is_too_deep
 from kvstack.apiserver.objects.status import ApiError
 
 leaves = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["x", "y"])
@@ -190,7 +190,7 @@ def test_depth_is_limited(kind: str) -> None:
     patch = [{"op": kind, "from": "/x", "path": "/y" + "/a" * 100 + "/b"}]
     with pytest.raises(JsonPatchError, match="exceeded max depth"):
         json_patch.apply(document, patch)
-    assert depth(document) < DEPTH_MAX
+    assert not is_too_deep(document)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def test_what_go_takes_and_others_refuse() -> None:
 
 def test_depth_is_limited() -> None:
     deepest = b"[" * DEPTH_MAX + b"]" * DEPTH_MAX
-    assert json_text.depth(json_text.parse(deepest)) == DEPTH_MAX
+    assert not json_text.is_too_deep(json_text.parse(deepest))
+    assert json_text.is_too_deep([json_text.parse(deepest)])
     for count in (DEPTH_MAX + 1, 100_000):
         with pytest.raises(JsonError, match=r"invalid character '\[' exceeded max depth"):
             json_text.parse(b"[" * count + b"]" * count)
@@ -142,3 +143,20 @@ def test_numbers_of_untyped_content() -> None:
     assert isinstance(json_text.canonical_number(2**63), float)
     assert json_text.canonical_number(1e300) == 1e300
     assert json_text.canonical_number(0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "is_repeated"),
+    [
+        ('{"a" : 1, "a": 2}', True),
+        ('{"a": 1, "b": 2}', False),
+        ('{"a": "x\\":", "b": 2}', False),
+        ('{"a": "x\\u0022:", "b": 1, "b": 2}', True),
+        ('{"a": "\\u0022:", "b" :1}', False),
+        ('{"a": "x\\" :", "b": 1, "b": 2}', True),
+        ('{"\\u0061": 1, "a": 2}', True),
+    ],
+)
+def test_repeated_members_in_any_spelling(text: str, is_repeated: bool) -> None:  # noqa: FBT001
+    data = text.encode()
+    assert json_text.has_repeated(data, json_text.parse(data)) is is_repeated
