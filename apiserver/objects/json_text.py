@@ -25,7 +25,7 @@ from kvstack.apiserver.objects.go_text import quote
 Json = Any
 """Any value of JSON: dict, list, str, int, float, bool or None."""
 
-DEPTH_MAX: Final = 200
+DEPTH_MAX: Final = 240
 _WRITTEN_DEPTH_MAX: Final = 254
 FINDINGS_MAX: Final = 100
 """Repeated and unknown fields that are told of one document."""
