@@ -7,6 +7,7 @@ import pytest
 
 from kvstack.apiserver.objects import json_patch, json_text, merge_patch, yaml_text
 from kvstack.apiserver.objects.go_text import go_plain, go_value
+from kvstack.apiserver.objects.json_syntax import DEPTH_MAX
 from kvstack.apiserver.schema import strategic_merge
 from kvstack.apiserver.schema.load import load
 
@@ -16,7 +17,7 @@ POD = load().types["io.k8s.api.core.v1.Pod"]
 
 def nested(make: Callable[[Any], Any]) -> Any:
     value: Any = make(1)
-    for _ in range(json_text.DEPTH_MAX - 2):
+    for _ in range(DEPTH_MAX - 2):
         value = make(value)
     return {"x": value}
 
