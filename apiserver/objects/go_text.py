@@ -12,6 +12,13 @@ from typing import Final
 
 import orjson
 
+
+class JsonText(str):
+    """A text of a named type, or behind a pointer: errors print it as JSON, not as %q."""
+
+    __slots__ = ()
+
+
 _ESCAPES: Final = {
     "\a": "\\a",
     "\b": "\\b",
@@ -47,7 +54,7 @@ def go_json(value: object) -> str:
 def go_value(value: object) -> str:
     """Return what an error about a field prints for the value."""
     if isinstance(value, str):
-        return quote(value)
+        return go_json(value) if type(value) is JsonText else quote(value)
     if value is None:
         return "null"
     if isinstance(value, bool):
