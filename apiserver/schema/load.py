@@ -93,6 +93,7 @@ class _Types(Mapping[str, Type]):
                 self._fill_collection(found, *rest)
             elif rest:
                 found.name = rest[0]
+                found.element = self._type(rest[1]) if len(rest) > 1 else None
         return found
 
     def _fill_collection(

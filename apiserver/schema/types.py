@@ -71,7 +71,7 @@ class Type:
         self.fields: Mapping[str, Field] = {}
         """Of a struct: its fields by their JSON names, in the order they are written."""
         self.element: Type | None = None
-        """Of a list: its items; of a map: its values."""
+        """Of a list: its items; of a map: its values; of RAW: what an object in it is, if known."""
         self.list_type: str = "atomic"
         """`atomic`, `set` or `map`, as server-side apply merges it."""
         self.list_keys: tuple[str, ...] = ()

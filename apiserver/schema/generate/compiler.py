@@ -6,6 +6,7 @@ A node is one type, written as an array:
 
     [shape, Go kind, element, list type, list keys, map type, message]     not a struct
     [shape, Go kind, name, message?, map type, fields, embedded structs]   a struct
+    [shape, Go kind, name, type it may hold]                               a type of its own form
     field    [JSON name, Go name, node, number, flags, extra?]
 
 References are indices, so that the loader can build types when they are asked for. Trailing zeros,
@@ -51,14 +52,14 @@ _LEAVES: Final = {
     "runtime.RawExtension": Shape.RAW,
     "runtime.Object": Shape.RAW,
     "apiextensions/v1.JSON": Shape.RAW,
-    "apiextensions/v1.JSONSchemaPropsOrArray": Shape.RAW,
-    "apiextensions/v1.JSONSchemaPropsOrBool": Shape.RAW,
-    "apiextensions/v1.JSONSchemaPropsOrStringArray": Shape.RAW,
     "apiextensions/v1beta1.JSON": Shape.RAW,
-    "apiextensions/v1beta1.JSONSchemaPropsOrArray": Shape.RAW,
-    "apiextensions/v1beta1.JSONSchemaPropsOrBool": Shape.RAW,
-    "apiextensions/v1beta1.JSONSchemaPropsOrStringArray": Shape.RAW,
 }
+_HOLDERS: Final = frozenset(
+    f"apiextensions/{version}.JSONSchemaPropsOr{other}"
+    for version in ("v1", "v1beta1")
+    for other in ("Array", "Bool", "StringArray")
+)
+"""Types that write themselves as a JSONSchemaProps or as something else."""
 _ALWAYS_WRITTEN: Final = frozenset(
     {
         Shape.STRUCT,
@@ -124,7 +125,7 @@ class _Types:
         """Names of the structs that are messages, or bodies on their own."""
         for name, row in self._rows.items():
             fields = row.get("fields", ())
-            if name in _LEAVES:
+            if name in _LEAVES or name in _HOLDERS:
                 continue
             if name in _ROOTS or any(
                 "number" in each or each["type"] == "meta/v1.TypeMeta" for each in fields
@@ -153,10 +154,8 @@ class _Types:
     def _named(self, text: str, package: str, listing: Row) -> int:
         name = self._full_name(text, package)
         kind = self._go_kind(text, package)
-        if name in _LEAVES:
-            index = self._add(_LEAVES[name], kind, self._openapi_name(name))
-            self.names[self._openapi_name(name)] = index
-            return index
+        if name in _LEAVES or name in _HOLDERS:
+            return self._leaf(name, kind)
         row = self._rows[name]
         own = name.rpartition(".")[0]
         if "alias" in row:
@@ -174,6 +173,18 @@ class _Types:
         if shape is Shape.MAP:
             return self._map(kind, base[2], listing)
         return self._add(shape, kind)
+
+    def _leaf(self, name: str, kind: str) -> int:
+        openapi = self._openapi_name(name)
+        index = self.names.get(openapi)
+        if index is None:
+            node: list[Any] = [_LEAVES.get(name, Shape.RAW).value, kind, openapi]
+            index = self.names[openapi] = len(self.nodes)
+            self.nodes.append(node)
+            if name in _HOLDERS:
+                package, _, last = name.rpartition(".")
+                node.append(self.node(last.partition("Or")[0], package))
+        return index
 
     def _struct(self, name: str, row: Row, package: str) -> int:
         openapi = self._openapi_name(name)
