@@ -27,6 +27,8 @@ class Context:
     now: str
     """The time of the request, RFC 3339 in seconds, UTC."""
     namespace: str = ""
+    api_version: str = "v1"
+    """Group and version of the request, as `apiVersion` has them; not always the storage version."""
     user: str = ""
     groups: Sequence[str] = ()
     is_dry_run: bool = False
@@ -65,6 +67,10 @@ class Strategy:
     update_warnings: Callable[[Obj, Obj, Context], list[str]] = _no_warnings
     check_name: Callable[[str, bool], list[str]] | None = None
     """(name, whether it is only a prefix): return what is wrong; None: a DNS subdomain."""
+    checks_metadata_last: bool = False
+    """Whether the metadata of a new object is only looked at when nothing else is wrong."""
+    allows_any_finalizer: bool = False
+    """Whether finalizers without a domain need not be among the standard ones."""
     allows_create_on_update: bool = False
     """Whether PUT makes an object that is not there."""
     allows_unconditional_update: bool = True
