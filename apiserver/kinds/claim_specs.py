@@ -11,11 +11,7 @@ from typing import Any, Final
 
 from kvstack.apiserver.kinds.resource_names import check_amount
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, needs, one_of
-from kvstack.apiserver.objects.field_checks import (
-    validate_annotations,
-    validate_label_selector,
-    validate_labels,
-)
+from kvstack.apiserver.objects import labels
 from kvstack.apiserver.objects.field_errors import (
     child,
     forbidden,
@@ -25,6 +21,7 @@ from kvstack.apiserver.objects.field_errors import (
     required,
 )
 from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.metadata import validate_annotations, validate_labels
 from kvstack.apiserver.objects.names import (
     NOT_POSITIVE,
     check_dns_subdomain,
@@ -64,7 +61,7 @@ def check_claim_spec(
     if selector is not None:
         selector_path = child(path, "selector")
         errors.extend(
-            validate_label_selector(
+            labels.validate_object(
                 selector_path, selector, allow_invalid_values=allows_bad_selector
             )
         )
@@ -92,8 +89,8 @@ def check_claim_template(template: Obj, path: str, errors: Errors) -> None:
     metadata = template.get("metadata") or {}
     metadata_path = child(path, "metadata")
     annotations_path = child(metadata_path, "annotations")
-    errors.extend(validate_annotations(annotations_path, metadata.get("annotations")))
-    errors.extend(validate_labels(child(metadata_path, "labels"), metadata.get("labels")))
+    errors += validate_annotations(annotations_path, metadata.get("annotations") or {})
+    errors += validate_labels(child(metadata_path, "labels"), metadata.get("labels") or {})
     errors.extend(
         forbidden(child(metadata_path, shown), "cannot be set")
         for name, shown in _REFUSED_METADATA.items()

@@ -31,6 +31,14 @@ _ESCAPES: Final = {
     "\\": "\\\\",
 }
 
+_HTML_ESCAPES: Final = (
+    ("<", "\\u003c"),
+    (">", "\\u003e"),
+    ("&", "\\u0026"),
+    ("\u2028", "\\u2028"),
+    ("\u2029", "\\u2029"),
+)
+
 
 def quote(text: str) -> str:
     """Return the text as Go's %q: printable characters as they are, others escaped."""
@@ -54,14 +62,15 @@ def quote_time(text: str) -> str:
 
 def go_json(value: object) -> str:
     """Return compact JSON as Go's encoder writes it."""
-    text = orjson.dumps(value).decode()
-    for character, escape in (
-        ("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"),
-        ("\u2028", "\\u2028"), ("\u2029", "\\u2029"),
-    ):  # fmt: skip
-        if character in text:
-            text = text.replace(character, escape)
-    return text
+    return escape_html(orjson.dumps(value).decode())
+
+
+def escape_html(json_text: str) -> str:
+    """Return JSON with the characters escaped that Go's encoder escapes in texts."""
+    for character, escape in _HTML_ESCAPES:
+        if character in json_text:
+            json_text = json_text.replace(character, escape)
+    return json_text
 
 
 def go_value(value: object) -> str:

@@ -32,6 +32,9 @@ SECCOMP_POD: Final = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_PREFIX: Final = "container.seccomp.security.alpha.kubernetes.io/"
 
 _TOLERATIONS: Final = "scheduler.alpha.kubernetes.io/tolerations"
+_TOLERATION_FIELDS: Final = {
+    each.lower(): each for each in ("key", "operator", "value", "effect", "tolerationSeconds")
+}
 _LOCALHOST: Final = "localhost/"
 _SECCOMP: Final = {
     "unconfined": "Unconfined",
@@ -108,7 +111,7 @@ def app_armor_profile(annotation: str) -> Obj | None:
 
 def is_deletion_cost(text: str) -> bool:
     """Return whether the text is an integer of 32 bits, as the cost of a deletion is written."""
-    if text.startswith("+") or (len(text) > 1 and text.startswith("0")) or text.startswith("-0"):
+    if text.startswith("+") or (text.startswith("0") and text != "0"):
         return False
     try:
         parse_int(text, 32)
@@ -125,13 +128,37 @@ def _check_tolerations(
     except orjson.JSONDecodeError as error:
         errors.append(invalid(path, _TOLERATIONS, str(error)))
         return
-    if isinstance(tolerations, list) and all(isinstance(each, dict) for each in tolerations):
-        allows = tolerances.comparing_tolerations
-        check_toleration_list(
-            errors, tolerations, child(path, _TOLERATIONS), allows_comparing=allows
-        )
-    else:
-        errors.append(invalid(path, _TOLERATIONS, "json: cannot unmarshal into Go value"))
+    wrong = _json_kind_mismatch(tolerations)
+    if wrong:
+        errors.append(invalid(path, _TOLERATIONS, f"json: cannot unmarshal {wrong}"))
+        return
+    listed = [_with_own_names(each) for each in tolerations or ()]
+    allows = tolerances.comparing_tolerations
+    check_toleration_list(errors, listed, child(path, _TOLERATIONS), allows_comparing=allows)
+
+
+def _json_kind_mismatch(tolerations: object) -> str:
+    if tolerations is None:
+        return ""
+    if not isinstance(tolerations, list):
+        return f"{_json_kind(tolerations)} into Go value of type []core.Toleration"
+    for each in tolerations:
+        if not isinstance(each, dict):
+            return f"{_json_kind(each)} into Go value of type core.Toleration"
+    return ""
+
+
+def _json_kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "object"
+
+
+def _with_own_names(toleration: Obj) -> Obj:
+    # Go finds fields of types without names for JSON by their names in any case.
+    return {_TOLERATION_FIELDS.get(name.lower(), name): value for name, value in toleration.items()}
 
 
 def _check_seccomp(errors: Errors, value: str, path: str) -> None:

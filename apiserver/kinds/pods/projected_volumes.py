@@ -28,7 +28,7 @@ from kvstack.apiserver.kinds.signer_names import (
     is_kubernetes_signer,
     signer_of_trust_bundle,
 )
-from kvstack.apiserver.objects.field_checks import validate_label_selector
+from kvstack.apiserver.objects import labels
 from kvstack.apiserver.objects.field_errors import (
     child,
     forbidden,
@@ -160,7 +160,7 @@ def _check_trust_bundle(
             errors.append(required(child(path, "signerName"), "must be a valid signer name"))
         check_signer_name(errors, child(path, "signerName"), signer)
         selector_path = child(path, "labelSelector")
-        errors.extend(validate_label_selector(selector_path, source.get("labelSelector")))
+        errors.extend(labels.validate_object(selector_path, source.get("labelSelector")))
     else:
         errors.append(required(path, "either name or signerName must be specified"))
     file_path = source.get("path", "")

@@ -24,9 +24,7 @@ from kvstack.apiserver.kinds.rules import (
     check_positive,
     one_of,
 )
-from kvstack.apiserver.objects.field_checks import (
-    validate_label_selector,
-)
+from kvstack.apiserver.objects import labels
 from kvstack.apiserver.objects.field_errors import (
     FieldError,
     child,
@@ -263,7 +261,7 @@ def _check_pod_term(scope: SpecScope, term: Obj, path: str) -> None:
     selector = term.get("labelSelector")
     for name in ("labelSelector", "namespaceSelector"):
         selector_path = child(path, name)
-        errors += validate_label_selector(
+        errors += labels.validate_object(
             selector_path, term.get(name), allow_invalid_values=allows
         )
     for namespace in term.get("namespaces") or ():
@@ -348,7 +346,7 @@ def _check_spread_labels(scope: SpecScope, constraint: Obj, path: str) -> None:
         else:
             errors += label_key_errors(path, keys, (), selector)
     if not scope.tolerances.spread_selectors:
-        errors += validate_label_selector(child(path, "labelSelector"), selector)
+        errors += labels.validate_object(child(path, "labelSelector"), selector)
 
 
 def _check_claim(errors: Errors, claim: Obj, names: set[str], path: str) -> None:

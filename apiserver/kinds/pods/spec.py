@@ -48,7 +48,7 @@ from kvstack.apiserver.objects.field_errors import (
     too_long,
 )
 from kvstack.apiserver.objects.go_text import quote
-from kvstack.apiserver.objects.labels import validate_labels
+from kvstack.apiserver.objects.metadata import validate_labels
 from kvstack.apiserver.objects.names import (
     check_dns_label,
     check_dns_subdomain,
