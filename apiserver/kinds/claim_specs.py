@@ -65,7 +65,7 @@ def check_claim_spec(
         selector_path = child(path, "selector")
         errors.extend(
             validate_label_selector(
-                selector, selector_path, allow_invalid_values=allows_bad_selector
+                selector_path, selector, allow_invalid_values=allows_bad_selector
             )
         )
     check_access_modes(modes, modes_path, errors)
@@ -92,8 +92,8 @@ def check_claim_template(template: Obj, path: str, errors: Errors) -> None:
     metadata = template.get("metadata") or {}
     metadata_path = child(path, "metadata")
     annotations_path = child(metadata_path, "annotations")
-    errors.extend(validate_annotations(metadata.get("annotations"), annotations_path))
-    errors.extend(validate_labels(metadata.get("labels"), child(metadata_path, "labels")))
+    errors.extend(validate_annotations(annotations_path, metadata.get("annotations")))
+    errors.extend(validate_labels(child(metadata_path, "labels"), metadata.get("labels")))
     errors.extend(
         forbidden(child(metadata_path, shown), "cannot be set")
         for name, shown in _REFUSED_METADATA.items()

@@ -39,6 +39,19 @@ def quote(text: str) -> str:
     return '"' + "".join(_quoted(each) for each in text) + '"'
 
 
+def quote_time(text: str) -> str:
+    """Return the text as Go's package time quotes it: each byte that is not ASCII by itself."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    quoted: list[str] = []
+    for byte in text.encode("utf-8", "surrogatepass"):
+        if byte < 0x20 or byte >= 0x80:
+            quoted.append(f"\\x{byte:02x}")
+        else:
+            quoted.append(f"\\{chr(byte)}" if byte in b'"\\' else chr(byte))
+    return f'"{"".join(quoted)}"'
+
+
 def go_json(value: object) -> str:
     """Return compact JSON as Go's encoder writes it."""
     text = orjson.dumps(value).decode()

@@ -51,6 +51,7 @@ class Type:
     __slots__ = (
         "additional",
         "element",
+        "embedded",
         "fields",
         "go_kind",
         "list_keys",
@@ -70,7 +71,7 @@ class Type:
         self.fields: Mapping[str, Field] = {}
         """Of a struct: its fields by their JSON names, in the order they are written."""
         self.element: Type | None = None
-        """Of a list: its items; of a map: its values."""
+        """Of a list: its items; of a map: its values; of RAW: what an object in it is, if known."""
         self.list_type: str = "atomic"
         """`atomic`, `set` or `map`, as server-side apply merges it."""
         self.list_keys: tuple[str, ...] = ()
@@ -78,7 +79,12 @@ class Type:
         self.map_type: str = "granular"
         """Of a struct or map: `granular` or `atomic`."""
         self.message: str = ""
-        """Of a struct: its protobuf message, `k8s.io.api.core.v1.Container`; empty: it has none."""
+        """Of a struct: its protobuf message, `k8s.io.api.core.v1.Container`; empty: it has none.
+
+        A list that protobuf wraps in a message of its own (field 1, `items`) has one, too."""
+        self.embedded: tuple[tuple[int, Type], ...] = ()
+        """Of a struct: the structs whose fields are its own in JSON, and their numbers in the
+        message, where each stays a message."""
         self.go_kind: str = ""
         """What Go calls it in `json: cannot unmarshal … of type …`: `v1.DeploymentSpec`."""
         self.additional: Type | None = None
@@ -97,6 +103,7 @@ class Field:
 
     __slots__ = (
         "default",
+        "embedded_in",
         "go_name",
         "inline",
         "is_pointer",
@@ -122,6 +129,9 @@ class Field:
         """Whether its zero value is left out when written; otherwise it is always written."""
         self.required: bool = False
         self.inline: bool = False
+        """Whether it is a field of an embedded struct."""
+        self.embedded_in: tuple[str, ...] = ()
+        """The Go names of the structs between, outermost first: `("VolumeSource",)`."""
         self.default: object = NO_DEFAULT
         """The default the schema declares (plain JSON)."""
         self.patch_strategies: frozenset[str] = frozenset()

@@ -160,7 +160,7 @@ def _check_trust_bundle(
             errors.append(required(child(path, "signerName"), "must be a valid signer name"))
         check_signer_name(errors, child(path, "signerName"), signer)
         selector_path = child(path, "labelSelector")
-        errors.extend(validate_label_selector(source.get("labelSelector"), selector_path))
+        errors.extend(validate_label_selector(selector_path, source.get("labelSelector")))
     else:
         errors.append(required(path, "either name or signerName must be specified"))
     file_path = source.get("path", "")

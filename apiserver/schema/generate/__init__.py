@@ -1,0 +1,1 @@
+"""Making the table: documents of a release → text tables (sources) → one data file."""

@@ -1,0 +1,37 @@
+"""Reading the OpenAPI v3 documents of a release, and what a schema says beyond its Go type."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+Schema = dict[str, Any]
+
+_REFERENCE: Final = "#/components/schemas/"
+_GO_SAYS: Final = frozenset({"type", "format", "description", "$ref", "allOf", "items"})
+
+
+def read_schemas(folder: Path) -> dict[str, Schema]:
+    """Return the schemas of all documents by name; kinds of several documents are joined."""
+    found: dict[str, Schema] = {}
+    for path in sorted(folder.glob("*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        for name, schema in document.get("components", {}).get("schemas", {}).items():
+            found.setdefault(name, schema)
+    return found
+
+
+def beyond_go(schema: Schema) -> Schema:
+    """Return the members of a field's schema that its Go type does not imply."""
+    found = {key: value for key, value in schema.items() if key not in _GO_SAYS}
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), dict):
+            found.pop(part, None)
+            below = beyond_go(schema[part])
+            if below:
+                found[part] = below
+    return found
+
+
+def reference(name: str) -> str:
+    """Return the reference to a schema."""
+    return _REFERENCE + name

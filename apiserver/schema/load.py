@@ -1,0 +1,198 @@
+"""Loading the table from the data file of the package.
+
+The file (see `generate/compiler.py` for its form) is read at once; types and rows are built from
+its arrays when they are asked for.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from typing_extensions import override
+
+from kvstack.apiserver.schema.resource import (
+    Column,
+    Kind,
+    Resource,
+    Selectable,
+    Storage,
+    Subresource,
+)
+from kvstack.apiserver.schema.table import Table
+from kvstack.apiserver.schema.types import NO_DEFAULT, Field, Shape, Type
+
+DATA: Final = Path(__file__).resolve().parent / "data" / "kubernetes.json"
+
+POINTER: Final = 1
+OMITS: Final = 2
+REQUIRED: Final = 4
+EMBEDDED: Final = 8
+
+_SHAPES: Final = {shape.value: shape for shape in Shape}
+_NO_EXTRA: Final[dict[str, Any]] = {}
+
+
+def load() -> Table:
+    """Return a table of the built-in kinds; types and rows are shared, rows added to it are not."""
+    types, kinds, rows = _built_in()
+    return Table(types, kinds, rows)
+
+
+def read_table(data: bytes) -> Table:
+    """Return the table that the contents of a data file describe."""
+    types, kinds, rows = _read(data)
+    return Table(types, kinds, rows)
+
+
+@cache
+def _built_in() -> tuple[Mapping[str, Type], dict[Kind, str], list[Resource]]:
+    return _read(DATA.read_bytes())
+
+
+def _read(data: bytes) -> tuple[Mapping[str, Type], dict[Kind, str], list[Resource]]:
+    tables = orjson.loads(data)
+    types = _Types(tables["nodes"], tables["names"])
+    kinds = {Kind(group, version, kind): name for group, version, kind, name in tables["kinds"]}
+    rows = [_resource(row, types, kinds) for row in tables["resources"]]
+    return types, kinds, rows
+
+
+class _Types(Mapping[str, Type]):
+    """Types by name, each built once, with all it refers to."""
+
+    __slots__ = ("_built", "_names", "_nodes")
+
+    def __init__(self, nodes: list[list[Any]], names: dict[str, int]) -> None:
+        self._nodes = nodes
+        self._names = names
+        self._built: dict[int, Type] = {}
+
+    @override
+    def __getitem__(self, name: str) -> Type:
+        return self._type(self._names[name])
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _type(self, index: int) -> Type:
+        found = self._built.get(index)
+        if found is None:
+            shape, go_kind, *rest = self._nodes[index]
+            found = self._built[index] = Type(_SHAPES[shape])
+            found.go_kind = go_kind
+            if found.shape is Shape.STRUCT:
+                self._fill_struct(found, *rest)
+            elif found.shape in {Shape.LIST, Shape.MAP}:
+                self._fill_collection(found, *rest)
+            elif rest:
+                found.name = rest[0]
+                found.element = self._type(rest[1]) if len(rest) > 1 else None
+        return found
+
+    def _fill_collection(
+        self,
+        type_: Type,
+        element: int,
+        list_type: str = "",
+        list_keys: list[str] | None = None,
+        map_type: str = "",
+        message: str = "",
+    ) -> None:
+        type_.element = self._type(element)
+        type_.list_type = list_type or "atomic"
+        type_.list_keys = tuple(list_keys or ())
+        type_.map_type = map_type or "granular"
+        type_.message = message
+
+    def _fill_struct(
+        self,
+        type_: Type,
+        name: str,
+        is_message: int,
+        map_type: str,
+        fields: list[list[Any]],
+        embedded: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        type_.name = name
+        type_.message = name.removeprefix("io.").replace("-", "_") if is_message else ""
+        type_.map_type = map_type or "granular"
+        type_.fields = {row[0]: self._field(*row) for row in fields}
+        type_.embedded = tuple((number, self._type(index)) for number, index in embedded)
+
+    def _field(
+        self,
+        name: str,
+        go_name: str,
+        index: int,
+        number: int = 0,
+        flags: int = 0,
+        extra: dict[str, Any] = _NO_EXTRA,
+    ) -> Field:
+        field = Field(name, self._type(index))
+        field.go_name = go_name
+        field.number = number
+        field.is_pointer = bool(flags & POINTER)
+        field.omit_empty = bool(flags & OMITS)
+        field.required = bool(flags & REQUIRED)
+        field.inline = bool(flags & EMBEDDED)
+        if extra:
+            field.default = extra.get("default", NO_DEFAULT)
+            field.patch_strategies = frozenset(extra.get("strategy", "").split(",")) - {""}
+            field.patch_merge_key = extra.get("merge_key", "")
+            field.embedded_in = tuple(extra.get("embeds", ()))
+        return field
+
+
+def _resource(row: dict[str, Any], types: _Types, kinds: dict[Kind, str]) -> Resource:
+    group, version = row["group"], row["version"]
+    kind = Kind(row.get("kind_group", group), row.get("kind_version", version), row["kind"])
+    subresources = (_subresource(each, group, version, types, kinds) for each in row["below"])
+    return Resource(
+        group=group,
+        version=version,
+        name=row["resource"],
+        kind=kind,
+        singular=row["singular"],
+        is_namespaced=row["namespaced"],
+        verbs=tuple(row["verbs"]),
+        type=types[kinds[kind]],
+        short_names=tuple(row.get("shortNames", ())),
+        categories=tuple(row.get("categories", ())),
+        subresources={each.name: each for each in subresources},
+        storage=_storage(row),
+        storage_version_hash=row.get("storageVersionHash", ""),
+        columns=tuple(Column(**each) for each in row["columns"]),
+        selectable=_selectable(row),
+    )
+
+
+def _subresource(
+    row: dict[str, Any], group: str, version: str, types: _Types, kinds: dict[Kind, str]
+) -> Subresource:
+    kind = Kind(row.get("group", group), row.get("version", version), row["kind"])
+    name = kinds.get(kind)
+    type_ = None if name is None else types[name]
+    return Subresource(row["name"], kind, tuple(row["verbs"]), type_)
+
+
+def _storage(row: dict[str, Any]) -> Storage | None:
+    stored = row["storage"]
+    if not stored:
+        return None
+    group = stored.get("group", row["group"])
+    is_json = stored.get("encoding") == "json"
+    return Storage(group, stored["version"], row["kind"], stored["prefix"], is_json)
+
+
+def _selectable(row: dict[str, Any]) -> Selectable | None:
+    if "selectable" not in row:
+        return None
+    found = row["selectable"]
+    return Selectable(frozenset(found["fields"]), found.get("aliases", {}))

@@ -1,0 +1,115 @@
+"""One row of the table: a resource of one group and version, and its subresources.
+
+Built-in kinds and custom resources have the same rows; those of custom resources are made when a
+definition is established.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kvstack.apiserver.schema.types import Type
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+BUILT_IN_PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
+CUSTOM_PATCHES: Final = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+
+
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """A group, version and kind."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+@dataclass(slots=True, frozen=True)
+class Column:
+    """One column of the Table of a kind."""
+
+    name: str
+    type: str
+    """`string`, `integer`, `number`, `boolean` or `date`."""
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+    """0: always shown; 1: with `-o wide`."""
+
+
+@dataclass(slots=True, frozen=True)
+class Selectable:
+    """The fields that a field selector of a resource may name."""
+
+    fields: frozenset[str]
+    aliases: Mapping[str, str]
+
+
+@dataclass(slots=True, frozen=True)
+class Storage:
+    """Where and in which version objects are stored."""
+
+    group: str
+    version: str
+    kind: str
+    prefix: str
+    """Of keys, below `/registry/` and without a slash at either end: `services/specs`."""
+    is_json: bool = False
+    """Whether objects are written as JSON and not as protobuf."""
+
+
+@dataclass(slots=True, frozen=True)
+class Subresource:
+    """One subresource, and what it takes and answers."""
+
+    name: str
+    kind: Kind
+    verbs: tuple[str, ...]
+    type: Type | None
+    """Of `kind`; None: it is no object (options of a stream)."""
+
+
+@dataclass(slots=True)
+class Resource:
+    """One resource of one group and version."""
+
+    group: str
+    version: str
+    name: str
+    """Plural, as in paths."""
+    kind: Kind
+    singular: str
+    is_namespaced: bool
+    verbs: tuple[str, ...]
+    type: Type
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    storage: Storage | None = None
+    """None: its objects are not stored (reviews, bindings)."""
+    storage_version_hash: str = ""
+    columns: Sequence[Column] = ()
+    """Empty: the fallback of kinds without a printer, Name and Created At."""
+    selectable: Selectable | None = None
+    """None: only metadata.name and metadata.namespace, and other texts for what is not known."""
+    patches: tuple[str, ...] = BUILT_IN_PATCHES
+    is_custom: bool = False
+
+    @property
+    def group_version(self) -> str:
+        """As in `apiVersion`: `apps/v1`, `v1`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified_name(self) -> str:
+        """As errors name it: `deployments.apps`, `pods`."""
+        return f"{self.name}.{self.group}" if self.group else self.name

@@ -1,0 +1,281 @@
+"""One compiled walker a type: an object as JSON has it → as Go would write it after reading it.
+
+A walker takes a value that is not null, and the list of findings it adds to; it returns a value of
+its own, or OMITTED where it could not read one. Of a struct it
+
+- drops fields that are not known, and nulls,
+- drops zero values that Go leaves out, and adds those that Go always writes,
+- puts the fields in the order of the struct, and the keys of maps in theirs.
+
+Nothing here looks at more than the type; what kinds add to that are their hooks.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from kvstack.apiserver.schema.findings import ERROR, UNKNOWN, Finding, StopDecodingError
+from kvstack.apiserver.schema.scalars import OMITTED, Read, mismatch, reader
+from kvstack.apiserver.schema.types import Field, Shape, Type
+
+Make = Callable[[], Any]
+
+_ZEROS: Final[dict[Shape, object]] = {
+    Shape.STRING: "",
+    Shape.INT32: 0,
+    Shape.INT64: 0,
+    Shape.FLOAT64: 0,
+    Shape.BOOL: False,
+    Shape.DURATION: "0s",
+    Shape.QUANTITY: "0",
+    Shape.INT_OR_STRING: 0,
+}  # of all others but structs it is null
+
+_PLAIN: Final[dict[Shape, type]] = {Shape.STRING: str, Shape.BOOL: bool}
+"""Types whose values need no more than a look at their class."""
+
+
+class Walkers:
+    """The walkers of types, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._made: dict[Type, Read] = {}
+
+    def of(self, type_: Type) -> Read:
+        """Return the walker of a type."""
+        found = self._made.get(type_)
+        if found is None:
+            # Types refer to one another in circles: until it is made, look it up when called.
+            self._made[type_] = lambda value, findings: self._made[type_](value, findings)
+            found = self._made[type_] = self._make(type_)
+        return found
+
+    def _make(self, type_: Type) -> Read:
+        if type_.shape is Shape.STRUCT:
+            return _struct(type_, self)
+        if type_.shape is Shape.LIST:
+            return _list(type_, self)
+        if type_.shape is Shape.MAP:
+            return _map(type_, self)
+        holder = _HOLDERS.get(type_.go_kind)
+        if holder is not None and type_.element is not None:
+            return partial(holder, self.of(type_.element))
+        return reader(type_)
+
+
+def zero(type_: Type) -> Make:
+    """Return what makes the value that Go writes for a type that was not given."""
+    if type_.shape is not Shape.STRUCT:
+        value = _ZEROS.get(type_.shape)
+        return lambda: value
+    always = _always_written(type_)
+    if not always:
+        return dict
+    return lambda: {name: make() for name, make in always}
+
+
+def _always_written(type_: Type) -> list[tuple[str, Make]]:
+    """Return the fields that are written even if they were not given, and their values."""
+    return [
+        (name, (lambda: None) if field.is_pointer else zero(field.type))
+        for name, field in type_.fields.items()
+        if not field.omit_empty
+    ]
+
+
+def _struct(type_: Type, walkers: Walkers) -> Read:
+    fields = type_.fields
+    members = {name: _member(field, walkers) for name, field in fields.items()}
+    find = members.get
+    always = _always_written(type_)
+    order = tuple(fields)
+    struct = type_.name.rpartition(".")[2]
+    unknown = _unknown(type_, walkers)
+
+    def walk(value: Any, findings: list[Finding]) -> Any:
+        if value.__class__ is not dict:
+            return mismatch(value, type_.go_kind, findings)
+        got = {}
+        before = len(findings)
+        name = ""
+        try:
+            for name, item in value.items():
+                member = find(name)
+                if member is None:
+                    item = unknown(name, item, findings)
+                    if item is not OMITTED:
+                        got[name] = item
+                    before = len(findings)
+                    continue
+                plain, keeps_zero, read = member
+                if item.__class__ is plain:
+                    if item or keeps_zero:
+                        got[name] = item
+                elif item is not None:
+                    item = read(item, findings)
+                    if len(findings) != before:
+                        for each in findings[before:]:
+                            each.enter_field(struct, fields[name].embedded_in, name)
+                        before = len(findings)
+                    if item or (keeps_zero and item is not OMITTED):
+                        got[name] = item
+        except StopDecodingError as stop:
+            stop.finding.enter_field(struct, fields[name].embedded_in, name)
+            raise
+        for name, make in always:
+            if name not in got:
+                got[name] = make()
+        if len(got) < 2:
+            return got
+        found = {name: got[name] for name in order if name in got}
+        return found if len(found) == len(got) else found | got
+
+    return walk
+
+
+def _member(field: Field, walkers: Walkers) -> tuple[type | None, bool, Read]:
+    """Return the class of values to take as they are, whether zeros are kept, and the reader."""
+    keeps_zero = field.is_pointer or not field.omit_empty
+    return _PLAIN.get(field.type.shape), keeps_zero, walkers.of(field.type)
+
+
+def _unknown(type_: Type, walkers: Walkers) -> Callable[[str, Any, list[Finding]], Any]:
+    """Return what happens to members that are not declared."""
+    if type_.additional is not None:
+        read = walkers.of(type_.additional)
+
+        def take(name: str, value: Any, findings: list[Finding]) -> Any:
+            return None if value is None else _entry(name, value, read, findings)
+
+        return take
+    if type_.preserves_unknown:
+        return lambda _name, value, _findings: value
+
+    def drop(name: str, _value: Any, findings: list[Finding]) -> Any:
+        findings.append(Finding(UNKNOWN, path=name))
+        return OMITTED
+
+    return drop
+
+
+def _list(type_: Type, walkers: Walkers) -> Read:
+    element = type_.element
+    if element is None:
+        raise ValueError(f"{type_!r} has no items")
+    read = walkers.of(element)
+    make_zero = zero(element)
+    plain = _PLAIN.get(element.shape)
+
+    def walk(value: Any, findings: list[Finding]) -> Any:
+        if value.__class__ is not list:
+            return mismatch(value, type_.go_kind, findings)
+        got = []
+        before = len(findings)
+        for item in value:
+            if item.__class__ is plain:
+                got.append(item)
+            elif item is None:
+                got.append(make_zero())
+            else:
+                try:
+                    got.append(read(item, findings))
+                except StopDecodingError as stop:
+                    stop.finding.enter_index(len(got))
+                    raise
+                if len(findings) != before:
+                    for each in findings[before:]:
+                        each.enter_index(len(got) - 1)
+                    before = len(findings)
+        return got
+
+    return walk
+
+
+def _map(type_: Type, walkers: Walkers) -> Read:
+    element = type_.element
+    if element is None:
+        raise ValueError(f"{type_!r} has no values")
+    read = walkers.of(element)
+    make_zero = zero(element)
+    plain = _PLAIN.get(element.shape)
+
+    def walk(value: Any, findings: list[Finding]) -> Any:
+        if value.__class__ is not dict:
+            return mismatch(value, type_.go_kind, findings)
+        got = {}
+        last = ""
+        is_sorted = True
+        for key, item in value.items():
+            if item.__class__ is plain:
+                got[key] = item
+            elif item is None:
+                got[key] = make_zero()
+            else:
+                got[key] = _entry(key, item, read, findings)
+            if key < last:
+                is_sorted = False
+            last = key
+        return got if is_sorted else dict(sorted(got.items()))
+
+    return walk
+
+
+def _entry(key: str, value: Any, read: Read, findings: list[Finding]) -> Any:
+    before = len(findings)
+    try:
+        found = read(value, findings)
+    except StopDecodingError as stop:
+        stop.finding.enter_key(key)
+        raise
+    for each in findings[before:]:
+        each.enter_key(key)
+    return found
+
+
+def _schema_or_bool(read: Read, value: Any, _findings: list[Finding]) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, dict):
+        return _on_its_own(read, value)
+    raise StopDecodingError(Finding(ERROR, "boolean or JSON schema expected"))
+
+
+def _schema_or_array(read: Read, value: Any, _findings: list[Finding]) -> Any:
+    if isinstance(value, list):
+        return [_on_its_own(read, {} if each is None else each) for each in value] or None
+    return _on_its_own(read, value) if isinstance(value, dict) else None
+
+
+def _schema_or_strings(read: Read, value: Any, _findings: list[Finding]) -> Any:
+    if isinstance(value, list):
+        return [_text(each) for each in value] or None
+    return _on_its_own(read, value) if isinstance(value, dict) else None
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    found: list[Finding] = []
+    mismatch(value, "string", found)
+    raise StopDecodingError(found[0])
+
+
+def _on_its_own(read: Read, value: Any) -> Any:
+    """Read a value as a type does that decodes itself: leniently, and up to the first error."""
+    found: list[Finding] = []
+    result = read(value, found)
+    for each in found:
+        if each.kind is not UNKNOWN:
+            raise StopDecodingError(each)
+    return result
+
+
+_HOLDERS: Final[dict[str, Callable[[Read, Any, list[Finding]], Any]]] = {
+    "v1.JSONSchemaPropsOrBool": _schema_or_bool,
+    "v1.JSONSchemaPropsOrArray": _schema_or_array,
+    "v1.JSONSchemaPropsOrStringArray": _schema_or_strings,
+    "v1beta1.JSONSchemaPropsOrBool": _schema_or_bool,
+    "v1beta1.JSONSchemaPropsOrArray": _schema_or_array,
+    "v1beta1.JSONSchemaPropsOrStringArray": _schema_or_strings,
+}
