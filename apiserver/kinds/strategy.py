@@ -35,6 +35,8 @@ class Context:
     allow_privileged: bool = True
     new_uid: Callable[[], str] = field(default=lambda: "")
     """Returns a fresh random UID."""
+    warnings: list[str] = field(default_factory=list)
+    """What preparation has to tell the client; it is told before what `warnings` returns."""
 
 
 def _nothing(*_objects: object) -> None:
