@@ -74,6 +74,9 @@ def canonical(duration: str) -> str:
 def _parse_term(rest: str, whole: str) -> tuple[int, str]:
     """Return the nanoseconds of one number with its unit, and what follows it."""
     digits, rest = _leading(rest, _DIGITS)
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > 19 or int(significant) > _LARGEST:
+        raise _error("invalid duration", whole)
     fraction = ""
     if rest[:1] == ".":
         fraction, rest = _leading(rest[1:], _DIGITS)
@@ -87,18 +90,20 @@ def _parse_term(rest: str, whole: str) -> tuple[int, str]:
         raise _error("missing unit in duration", whole)
     if unit not in NANOSECONDS:
         raise _error(f"unknown unit {quote_time(unit)} in duration", whole)
-    return _scaled(digits, fraction, NANOSECONDS[unit], whole), rest
+    return _scaled(int(significant), fraction, NANOSECONDS[unit], whole), rest
 
 
-def _scaled(digits: str, fraction: str, unit: int, whole: str) -> int:
-    significant = digits.lstrip("0")
-    if len(significant) > 19 or int(significant or "0") > _LARGEST // unit:
+def _scaled(number: int, fraction: str, unit: int, whole: str) -> int:
+    if number > _LARGEST // unit:
         raise _error("invalid duration", whole)
-    nanoseconds = int(significant or "0") * unit
+    nanoseconds = number * unit
     # Go keeps as many digits of the fraction as fit into 63 bits, and computes it in floats.
-    kept = fraction[:18]
-    if int(kept or "0"):
-        nanoseconds += int(float(int(kept)) * (unit / float(10 ** len(kept))))
+    significant = fraction.lstrip("0")
+    kept = 19 if int(significant[:18] or "0") <= (_LARGEST - 1) // 10 else 18
+    if significant:
+        digits = significant[:kept]
+        scale = float(f"1e{len(fraction) - len(significant) + len(digits)}")
+        nanoseconds += int(float(int(digits)) * (unit / scale))
     if nanoseconds > _LARGEST:
         raise _error("invalid duration", whole)
     return nanoseconds

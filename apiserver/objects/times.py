@@ -228,11 +228,12 @@ class _Scanner:
         if len(rest) < 6 or rest[3] != ":":
             raise self._bad("Z07:00")
         hour, minute = rest[1:3], rest[4:6]
-        for number, maximum, name in ((hour, 24, "hour"), (minute, 60, "minute")):
-            if _is_digits(number) and int(number) > maximum:
-                self._rest = rest[6:]
-                raise self._out_of_range(f"time zone offset {name}")
-        if rest[0] not in "+-" or not _is_digits(hour) or not _is_digits(minute):
+        if _is_digits(hour):
+            if _is_digits(minute) and int(minute) > 60:
+                raise self._out_of_range("time zone offset minute")
+            if int(hour) > 24:
+                raise self._out_of_range("time zone offset hour")
+        if rest[0] not in "+-" or not _is_digits(hour + minute):
             raise self._bad("Z07:00")
         self._rest = rest[6:]
         offset = int(hour) * _HOUR + int(minute) * _MINUTE
