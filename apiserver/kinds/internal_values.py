@@ -60,6 +60,12 @@ def internal_diff(old: object, new: object, type_name: str) -> str:
     return "".join(list(diff)[2:])
 
 
+def go_struct_text(value: Mapping[str, Any], type_name: str) -> str:
+    """Return a struct of plain values as Go's `%+v` prints it: `{Name:http HostPort:0 …}`."""
+    members = internal_value(value, type_name).items()
+    return "{" + " ".join(f"{name}:{member}" for name, member in members) + "}"
+
+
 @cache
 def _types() -> Mapping[str, Type]:
     return load().types

@@ -85,6 +85,9 @@ class Strategy:
     """Whether a delete answers the object's last state instead of a Status."""
     reset_fields: Sequence[tuple[str, ...]] = ()
     """Paths that a write to this endpoint never owns."""
+    owned_fields: Sequence[tuple[str, ...]] = ()
+    """Paths below which alone a write to this endpoint owns fields, `*` for the items of a list;
+    none: everywhere but in `reset_fields`."""
     selectable: Callable[[Obj], dict[str, str]] | None = None
     """Return the fields that a field selector may name, besides those of metadata."""
     cells: Callable[[Obj, float], list[Any]] | None = None

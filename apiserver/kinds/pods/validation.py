@@ -51,7 +51,7 @@ _IMMUTABLE: Final = (
 
 def validate(pod: Obj, context: Context) -> list[FieldError]:
     """Return the errors of a new pod."""
-    scope = _checked(pod, context, NO_TOLERANCES)
+    scope = checked(pod, context, NO_TOLERANCES)
     spec, errors = scope.spec, scope.errors
     if spec.get("ephemeralContainers"):
         errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
@@ -75,11 +75,28 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return check_forgiving(check, old)
 
 
+def checked(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
+    """Return the scope of a pod with the errors of its annotations and spec."""
+    scope = scope_of(pod, context, tolerances)
+    spec, errors = scope.spec, scope.errors
+    check_annotations(scope, annotations_of(pod), _ANNOTATIONS)
+    check_spec(scope)
+    if not spec.get("serviceAccountName"):
+        _check_no_tokens(spec, errors)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 0:
+        errors.append(invalid("spec.terminationGracePeriodSeconds", grace, NEGATIVE))
+    for name in ("containers", "initContainers"):
+        for position, container in enumerate(spec.get(name) or ()):
+            check_image_spaces(errors, container, f"spec.{name}[{position}]")
+    return scope
+
+
 def checked_update(
     new: Obj, old: Obj, context: Context, tolerances: Tolerances
 ) -> list[FieldError]:
     """Return the errors of the new pod and of the change of its annotations."""
-    scope = _checked(new, context, tolerances)
+    scope = checked(new, context, tolerances)
     check_changed_annotations(scope, new, old)
     return scope.errors
 
@@ -122,22 +139,6 @@ def scope_of(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
 def annotations_of(pod: Obj) -> Mapping[str, str]:
     """Return the annotations of an object, none if it has none."""
     return pod["metadata"].get("annotations") or {}
-
-
-def _checked(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
-    scope = scope_of(pod, context, tolerances)
-    spec, errors = scope.spec, scope.errors
-    check_annotations(scope, annotations_of(pod), _ANNOTATIONS)
-    check_spec(scope)
-    if not spec.get("serviceAccountName"):
-        _check_no_tokens(spec, errors)
-    grace = spec.get("terminationGracePeriodSeconds")
-    if grace is not None and grace < 0:
-        errors.append(invalid("spec.terminationGracePeriodSeconds", grace, NEGATIVE))
-    for name in ("containers", "initContainers"):
-        for position, container in enumerate(spec.get(name) or ()):
-            check_image_spaces(errors, container, f"spec.{name}[{position}]")
-    return scope
 
 
 def _check_no_tokens(spec: Obj, errors: Errors) -> None:

@@ -173,23 +173,14 @@ def _overlap_warnings(volume: Obj) -> Iterable[str]:
         items = (volume.get(field) or {}).get("items")
         if items:
             files = [_File(each.get("path", "")) for each in items]
-            for told in _overlaps([files]):
+            for told in _overlaps(files, []):
                 yield f"volume {name} ({shown}): overlapping paths: {told}"
-    projected = volume.get("projected")
-    if projected is None:
-        return
-    groups: list[list[_File]] = []
-    empties = 0
-    told_overlaps: list[str] = []
-    for source in projected.get("sources") or ():
+    known: list[_File] = []
+    for source in (volume.get("projected") or {}).get("sources") or ():
         if not source:
             yield f"volume {name} (Projected) has no sources provided"
-            empties += 1
-            continue
-        groups.append(_projected_files(source))
-        told_overlaps = list(_overlaps(groups))
-    for told in told_overlaps:
-        yield f"volume {name} (Projected): overlapping paths: {told}"
+        for told in _overlaps(_projected_files(source), known):
+            yield f"volume {name} (Projected): overlapping paths: {told}"
 
 
 def _projected_files(source: Obj) -> list[_File]:
@@ -219,16 +210,14 @@ def _projected_files(source: Obj) -> list[_File]:
     ]
 
 
-def _overlaps(groups: Sequence[Sequence[_File]]) -> Iterable[str]:
-    """Yield the pairs of files of which one is, or lies below, the other."""
-    known: list[_File] = []
-    for files in groups:
-        for each in files:
-            file = each._replace(path=each.path.rstrip("/"))
-            for other in known:
-                if file.path and other.path and _is_below(file.path, other.path):
-                    yield f"{file.shown()} with {other.shown()}"
-            known.append(file)
+def _overlaps(files: Sequence[_File], known: list[_File]) -> Iterable[str]:
+    """Yield the pairs of files of which one is, or lies below, the other; add the files."""
+    for each in files:
+        file = each._replace(path=each.path.rstrip("/"))
+        for other in known:
+            if file.path and other.path and _is_below(file.path, other.path):
+                yield f"{file.shown()} with {other.shown()}"
+        known.append(file)
 
 
 def _is_below(one: str, other: str) -> bool:
