@@ -9,7 +9,7 @@ SEEDS ?= 1
 HOURS ?= 1
 FUZZ_S ?= 60
 
-.PHONY: run test check bench sim swarm native fuzz proto lock clean
+.PHONY: run test check schema bench sim swarm native fuzz proto lock clean
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
 CRATE := setup.py $(wildcard kvstore/native/Cargo.* kvstore/native/src/*.rs)
@@ -39,6 +39,10 @@ check: $(VENV)/.dev  ## formatting, lint, types, import rules, generated code
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m proto.generate --check
+	$(BIN)/python -m kvstack.apiserver.schema.generate --check
+
+schema: $(VENV)/.dev  ## the table of kinds from its text tables; with SOURCE=dir, first those from a release
+	$(BIN)/python -m kvstack.apiserver.schema.generate $(if $(SOURCE),--from $(SOURCE))
 
 proto: $(VENV)/.dev  ## generate kvstore/wire/gen from proto/
 	$(BIN)/python -m proto.generate

@@ -28,7 +28,7 @@ class Context:
     """The time of the request, RFC 3339 in seconds, UTC."""
     namespace: str = ""
     api_version: str = "v1"
-    """Group and version of the request, as `apiVersion` has them; not always the storage version."""
+    """Group and version of the request, as `apiVersion` has them; it need not be the stored one."""
     user: str = ""
     groups: Sequence[str] = ()
     is_dry_run: bool = False

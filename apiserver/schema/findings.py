@@ -86,6 +86,6 @@ def kind_of(value: object) -> str:
     return "object" if isinstance(value, dict) else "array"
 
 
-def literal(value: float) -> str:
+def literal(value: object) -> str:
     """Return how a number stood in the text, as far as that is known."""
     return repr(value) if isinstance(value, float) else str(value)

@@ -121,7 +121,7 @@ class _Types(Mapping[str, Type]):
         embedded: Sequence[tuple[int, int]] = (),
     ) -> None:
         type_.name = name
-        type_.message = name.removeprefix("io.").replace("-", "_") if is_message else ""
+        type_.message = _message(name) if is_message else ""
         type_.map_type = map_type or "granular"
         type_.fields = {row[0]: self._field(*row) for row in fields}
         type_.embedded = tuple((number, self._type(index)) for number, index in embedded)
@@ -148,6 +148,12 @@ class _Types(Mapping[str, Type]):
             field.patch_merge_key = extra.get("merge_key", "")
             field.embedded_in = tuple(extra.get("embeds", ()))
         return field
+
+
+def _message(name: str) -> str:
+    """Return the protobuf name of a type: `k8s.io.api.core.v1.Pod` of `io.k8s.api.core.v1.Pod`."""
+    top, second, rest = name.split(".", 2)
+    return f"{second}.{top}.{rest}".replace("-", "_")
 
 
 def _resource(row: dict[str, Any], types: _Types, kinds: dict[Kind, str]) -> Resource:

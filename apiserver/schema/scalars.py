@@ -24,7 +24,9 @@ from kvstack.apiserver.schema.findings import (
 )
 from kvstack.apiserver.schema.types import Shape, Type
 
-Read = Callable[[Any, list[Finding]], Any]
+Value = Any
+"""A value of JSON."""
+Read = Callable[[Value, list[Finding]], Value]
 
 
 class _Omitted:
@@ -47,7 +49,7 @@ def reader(type_: Type) -> Read:
 
 
 def _string(type_: Type) -> Read:
-    def read(value: object, findings: list[Finding]) -> object:
+    def read(value: Value, findings: list[Finding]) -> object:
         if isinstance(value, str):
             return value
         return mismatch(value, type_.go_kind, findings)
@@ -56,7 +58,7 @@ def _string(type_: Type) -> Read:
 
 
 def _bool(type_: Type) -> Read:
-    def read(value: object, findings: list[Finding]) -> object:
+    def read(value: Value, findings: list[Finding]) -> object:
         if isinstance(value, bool):
             return value
         return mismatch(value, type_.go_kind, findings)
@@ -68,8 +70,8 @@ def _integer(bits: int) -> Callable[[Type], Read]:
     maximum = (1 << (bits - 1)) - 1
 
     def make(type_: Type) -> Read:
-        def read(value: object, findings: list[Finding]) -> object:
-            if value.__class__ is int and -maximum - 1 <= value <= maximum:  # type: ignore[operator]
+        def read(value: Value, findings: list[Finding]) -> object:
+            if value.__class__ is int and -maximum - 1 <= value <= maximum:
                 return value
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 found = f"number {literal(value)}"
@@ -83,7 +85,7 @@ def _integer(bits: int) -> Callable[[Type], Read]:
 
 
 def _float(type_: Type) -> Read:
-    def read(value: object, findings: list[Finding]) -> object:
+    def read(value: Value, findings: list[Finding]) -> object:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return mismatch(value, type_.go_kind, findings)
         number = float(value)
@@ -93,7 +95,7 @@ def _float(type_: Type) -> Read:
 
 
 def _bytes(type_: Type) -> Read:
-    def read(value: object, findings: list[Finding]) -> object:
+    def read(value: Value, findings: list[Finding]) -> object:
         if isinstance(value, list):
             return _bytes_of_numbers(value, findings)
         if not isinstance(value, str):
@@ -110,11 +112,13 @@ def _bytes(type_: Type) -> Read:
 def decode_base64(text: str) -> bytes:
     """Return the bytes of a text as Go's decoder reads it; ValueError has its message."""
     stripped = text.replace("\r", "").replace("\n", "")
-    try:
-        return binascii.a2b_base64(stripped.encode("ascii"), strict_mode=True)
-    except ValueError:
-        position = _bad_base64(text)
-    if position < 0:  # bits left over in the last character, which Go does not mind
+    if len(stripped) % 4 == 0 and stripped.isascii() and not stripped.endswith("==="):
+        try:
+            return binascii.a2b_base64(stripped, strict_mode=True)
+        except binascii.Error:  # or bits left over in the last character, which Go does not mind
+            pass
+    position = _bad_base64(text)
+    if position < 0:
         return base64.b64decode(stripped)
     raise ValueError(f"illegal base64 data at input byte {position}")
 
@@ -171,7 +175,7 @@ def _bytes_of_numbers(value: list[Any], findings: list[Finding]) -> object:
 def _text_form(canonical: Callable[[str], object], error: type[ValueError]) -> Read:
     """Return the reader of a type that Go reads from a string."""
 
-    def read(value: object, _findings: list[Finding]) -> object:
+    def read(value: Value, _findings: list[Finding]) -> object:
         if not isinstance(value, str):
             raise StopDecodingError(Finding(TYPE_ERROR, kind_of(value), "string"))
         try:
@@ -183,7 +187,7 @@ def _text_form(canonical: Callable[[str], object], error: type[ValueError]) -> R
 
 
 def _quantity(_type: Type) -> Read:
-    def read(value: object, _findings: list[Finding]) -> object:
+    def read(value: Value, _findings: list[Finding]) -> object:
         text = value if isinstance(value, (str, int, float)) else ""
         try:
             # Go looks at the text of the value: true, [ and { are no quantities, nor is "".
@@ -195,20 +199,20 @@ def _quantity(_type: Type) -> Read:
 
 
 def _int_or_string(_type: Type) -> Read:
-    def read(value: object, _findings: list[Finding]) -> object:
-        if value.__class__ is int and -(2**31) <= value < 2**31:  # type: ignore[operator]
+    def read(value: Value, _findings: list[Finding]) -> object:
+        if value.__class__ is int and -(2**31) <= value < 2**31:
             return value
         if isinstance(value, str):
             return value
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        found = f"number {literal(value)}" if is_number else kind_of(value)  # type: ignore[arg-type]
+        found = f"number {literal(value)}" if is_number else kind_of(value)
         raise StopDecodingError(Finding(TYPE_ERROR, found, "int32"))
 
     return read
 
 
 def _as_it_is(_type: Type) -> Read:
-    def read(value: object, _findings: list[Finding]) -> object:
+    def read(value: Value, _findings: list[Finding]) -> object:
         return value
 
     return read

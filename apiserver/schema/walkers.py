@@ -12,13 +12,13 @@ Nothing here looks at more than the type; what kinds add to that are their hooks
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apiserver.schema.findings import ERROR, UNKNOWN, Finding, StopDecodingError
-from kvstack.apiserver.schema.scalars import OMITTED, Read, mismatch, reader
+from kvstack.apiserver.schema.scalars import OMITTED, Read, Value, mismatch, reader
 from kvstack.apiserver.schema.types import Field, Shape, Type
 
-Make = Callable[[], Any]
+Make = Callable[[], Value]
 
 _ZEROS: Final[dict[Shape, object]] = {
     Shape.STRING: "",
@@ -93,7 +93,7 @@ def _struct(type_: Type, walkers: Walkers) -> Read:
     struct = type_.name.rpartition(".")[2]
     unknown = _unknown(type_, walkers)
 
-    def walk(value: Any, findings: list[Finding]) -> Any:
+    def walk(value: Value, findings: list[Finding]) -> Value:
         if value.__class__ is not dict:
             return mismatch(value, type_.go_kind, findings)
         got = {}
@@ -140,19 +140,19 @@ def _member(field: Field, walkers: Walkers) -> tuple[type | None, bool, Read]:
     return _PLAIN.get(field.type.shape), keeps_zero, walkers.of(field.type)
 
 
-def _unknown(type_: Type, walkers: Walkers) -> Callable[[str, Any, list[Finding]], Any]:
+def _unknown(type_: Type, walkers: Walkers) -> Callable[[str, Value, list[Finding]], Value]:
     """Return what happens to members that are not declared."""
     if type_.additional is not None:
         read = walkers.of(type_.additional)
 
-        def take(name: str, value: Any, findings: list[Finding]) -> Any:
+        def take(name: str, value: Value, findings: list[Finding]) -> Value:
             return None if value is None else _entry(name, value, read, findings)
 
         return take
     if type_.preserves_unknown:
         return lambda _name, value, _findings: value
 
-    def drop(name: str, _value: Any, findings: list[Finding]) -> Any:
+    def drop(name: str, _value: Value, findings: list[Finding]) -> Value:
         findings.append(Finding(UNKNOWN, path=name))
         return OMITTED
 
@@ -167,7 +167,7 @@ def _list(type_: Type, walkers: Walkers) -> Read:
     make_zero = zero(element)
     plain = _PLAIN.get(element.shape)
 
-    def walk(value: Any, findings: list[Finding]) -> Any:
+    def walk(value: Value, findings: list[Finding]) -> Value:
         if value.__class__ is not list:
             return mismatch(value, type_.go_kind, findings)
         got = []
@@ -200,7 +200,7 @@ def _map(type_: Type, walkers: Walkers) -> Read:
     make_zero = zero(element)
     plain = _PLAIN.get(element.shape)
 
-    def walk(value: Any, findings: list[Finding]) -> Any:
+    def walk(value: Value, findings: list[Finding]) -> Value:
         if value.__class__ is not dict:
             return mismatch(value, type_.go_kind, findings)
         got = {}
@@ -221,7 +221,7 @@ def _map(type_: Type, walkers: Walkers) -> Read:
     return walk
 
 
-def _entry(key: str, value: Any, read: Read, findings: list[Finding]) -> Any:
+def _entry(key: str, value: Value, read: Read, findings: list[Finding]) -> Value:
     before = len(findings)
     try:
         found = read(value, findings)
@@ -233,7 +233,7 @@ def _entry(key: str, value: Any, read: Read, findings: list[Finding]) -> Any:
     return found
 
 
-def _schema_or_bool(read: Read, value: Any, _findings: list[Finding]) -> Any:
+def _schema_or_bool(read: Read, value: Value, _findings: list[Finding]) -> Value:
     if isinstance(value, bool):
         return value
     if isinstance(value, dict):
@@ -241,19 +241,19 @@ def _schema_or_bool(read: Read, value: Any, _findings: list[Finding]) -> Any:
     raise StopDecodingError(Finding(ERROR, "boolean or JSON schema expected"))
 
 
-def _schema_or_array(read: Read, value: Any, _findings: list[Finding]) -> Any:
+def _schema_or_array(read: Read, value: Value, _findings: list[Finding]) -> Value:
     if isinstance(value, list):
         return [_on_its_own(read, {} if each is None else each) for each in value] or None
     return _on_its_own(read, value) if isinstance(value, dict) else None
 
 
-def _schema_or_strings(read: Read, value: Any, _findings: list[Finding]) -> Any:
+def _schema_or_strings(read: Read, value: Value, _findings: list[Finding]) -> Value:
     if isinstance(value, list):
         return [_text(each) for each in value] or None
     return _on_its_own(read, value) if isinstance(value, dict) else None
 
 
-def _text(value: Any) -> str:
+def _text(value: Value) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     found: list[Finding] = []
@@ -261,7 +261,7 @@ def _text(value: Any) -> str:
     raise StopDecodingError(found[0])
 
 
-def _on_its_own(read: Read, value: Any) -> Any:
+def _on_its_own(read: Read, value: Value) -> Value:
     """Read a value as a type does that decodes itself: leniently, and up to the first error."""
     found: list[Finding] = []
     result = read(value, found)
@@ -271,7 +271,7 @@ def _on_its_own(read: Read, value: Any) -> Any:
     return result
 
 
-_HOLDERS: Final[dict[str, Callable[[Read, Any, list[Finding]], Any]]] = {
+_HOLDERS: Final[dict[str, Callable[[Read, Value, list[Finding]], Value]]] = {
     "v1.JSONSchemaPropsOrBool": _schema_or_bool,
     "v1.JSONSchemaPropsOrArray": _schema_or_array,
     "v1.JSONSchemaPropsOrStringArray": _schema_or_strings,

@@ -7,7 +7,7 @@ says what is taken, creates that object in the same transaction as the Service, 
 when somebody else was faster.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, ip_address, ip_network
 from typing import Any, Final, NamedTuple
 
@@ -52,8 +52,7 @@ def address_range(cidr: str, *, is_ready: bool = True) -> AddressRange:
         family = IPV6
         if network.prefixlen < 64:
             raise ValueError(
-                "shortest allowed prefix length for service CIDR is 64,"
-                f" got {network.prefixlen}"
+                f"shortest allowed prefix length for service CIDR is 64, got {network.prefixlen}"
             )
     offset = band(network.num_addresses, least=16, most=256, step=16)
     return AddressRange(str(network), family, base, base + 1, last, offset, is_ready)
@@ -76,8 +75,7 @@ def family_of(address: str) -> str:
 def contains(block: AddressRange, address: str) -> bool:
     """Return whether a Service of this range can have the (valid) address."""
     return (
-        block.family == family_of(address)
-        and block.first <= int(ip_address(address)) <= block.last
+        block.family == family_of(address) and block.first <= int(ip_address(address)) <= block.last
     )
 
 
@@ -141,7 +139,7 @@ def _any_range(ranges: Sequence[AddressRange], family: str) -> AddressRange | No
     return next((each for each in ranges if each.family == family), None)
 
 
-def _text_of(block: AddressRange) -> Any:
+def _text_of(block: AddressRange) -> Callable[[int], str]:
     """Return what prints a number of the range as an address."""
     if block.family == IPV4:
         return _ipv4_text

@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.objects.times import age
 from kvstack.apiserver.kinds.core.keyed_data import (
     DATA_BYTES_MAX,
     check_keys,
@@ -12,12 +11,13 @@ from kvstack.apiserver.kinds.core.keyed_data import (
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, too_long
 from kvstack.apiserver.objects.names import length
+from kvstack.apiserver.objects.times import age
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     texts: dict[str, str] = obj.get("data") or {}
-    blobs: dict[str, str] = obj.get("binaryData") or {}
+    blobs: dict[str, str | None] = obj.get("binaryData") or {}
     check_keys(errors, "data", texts)
     if blobs:
         errors.extend(

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.cells import first_of
-from kvstack.apiserver.objects.times import age
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
 from kvstack.apiserver.kinds.rules import (
     Errors,
@@ -23,6 +22,7 @@ from kvstack.apiserver.objects.names import (
     check_label_key,
     check_port_number,
 )
+from kvstack.apiserver.objects.times import age
 
 MANAGED_BY: Final = "endpoints.kubernetes.io/managed-by"
 CONTROLLER: Final = "endpoint-controller"

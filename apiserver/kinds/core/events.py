@@ -13,7 +13,6 @@ Errors name the fields of v1 in both.
 
 from typing import Any, Final
 
-from kvstack.apiserver.objects.times import age
 from kvstack.apiserver.kinds.rules import add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
@@ -25,6 +24,7 @@ from kvstack.apiserver.objects.names import (
     length,
     name_is_path_segment,
 )
+from kvstack.apiserver.objects.times import age
 
 _NEWER: Final = "events.k8s.io/v1"
 _TYPES: Final = frozenset({"Normal", "Warning"})
@@ -197,9 +197,7 @@ _FIXED: Final = (
 def _selectable(obj: Obj) -> dict[str, str]:
     about = obj.get("involvedObject") or {}
     controller = obj.get("reportingComponent", "")
-    fields = {
-        f"involvedObject.{name}": about.get(name, "") for _, name in _REFERENCE
-    }
+    fields = {f"involvedObject.{name}": about.get(name, "") for _, name in _REFERENCE}
     return fields | {
         "reason": obj.get("reason", ""),
         "reportingComponent": controller,

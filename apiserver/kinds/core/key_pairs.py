@@ -12,7 +12,11 @@ from typing import Final
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+from cryptography.hazmat.primitives.asymmetric.types import (
+    CertificatePublicKeyTypes,
+    PrivateKeyTypes,
+    PublicKeyTypes,
+)
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -24,11 +28,6 @@ _BLOCK: Final = re.compile(
 )
 _CERTIFICATE: Final = "CERTIFICATE"
 _KEY: Final = "PRIVATE KEY"
-_KINDS: Final = {
-    rsa.RSAPublicKey: rsa.RSAPrivateKey,
-    ec.EllipticCurvePublicKey: ec.EllipticCurvePrivateKey,
-    ed25519.Ed25519PublicKey: ed25519.Ed25519PrivateKey,
-}
 
 
 def key_pair_problem(certificate: bytes, private_key: bytes) -> str:
@@ -102,11 +101,16 @@ def _is_key(kind: str) -> bool:
     return kind == _KEY or kind.endswith(" " + _KEY)
 
 
-def _mismatch(public: PublicKeyTypes, private: PrivateKeyTypes) -> str:
-    expected = next((key for kind, key in _KINDS.items() if isinstance(public, kind)), None)
-    if expected is None:
+def _mismatch(public: CertificatePublicKeyTypes, private: PrivateKeyTypes) -> str:
+    if isinstance(public, rsa.RSAPublicKey):
+        is_alike = isinstance(private, rsa.RSAPrivateKey)
+    elif isinstance(public, ec.EllipticCurvePublicKey):
+        is_alike = isinstance(private, ec.EllipticCurvePrivateKey)
+    elif isinstance(public, ed25519.Ed25519PublicKey):
+        is_alike = isinstance(private, ed25519.Ed25519PrivateKey)
+    else:
         return "tls: unknown public key algorithm"
-    if not isinstance(private, expected):
+    if not is_alike:
         return "tls: private key type does not match public key type"
     if _public_bytes(private.public_key()) != _public_bytes(public):
         return "tls: private key does not match public key"

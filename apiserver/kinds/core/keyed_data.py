@@ -1,5 +1,6 @@
 """Data by keys, as ConfigMaps and Secrets hold it: how long, how keyed, how sealed."""
 
+import base64
 from collections.abc import Iterable
 from typing import Final
 
@@ -31,6 +32,11 @@ def check_sealed(new: Obj, old: Obj, *names: str) -> list[FieldError]:
     return [forbidden(each, _SEALED) for each in changed]
 
 
-def decoded_length(text: str) -> int:
-    """Return how many bytes a base64 text stands for."""
-    return len(text) * 3 // 4 - text.count("=", -2)
+def decoded_length(text: str | None) -> int:
+    """Return how many bytes a base64 text stands for; none if the value is null."""
+    return len(text) * 3 // 4 - text.count("=", -2) if text else 0
+
+
+def decoded(text: str | None) -> bytes:
+    """Return the bytes a base64 text stands for; none if the value is null."""
+    return base64.b64decode(text) if text else b""

@@ -6,18 +6,20 @@ holds `kubernetes` from the start, and the namespace is gone when both are empty
 
 from typing import Any, Final
 
-from kvstack.apiserver.objects.times import age
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, index, invalid
 from kvstack.apiserver.objects.go_text import JsonText
-from kvstack.apiserver.objects.metadata import STANDARD_FINALIZERS
+from kvstack.apiserver.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apiserver.objects.names import check_label_key, name_is_dns_label
+from kvstack.apiserver.objects.times import age
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 KUBERNETES: Final = "kubernetes"
 ACTIVE: Final = "Active"
 TERMINATING: Final = "Terminating"
+
+_STANDARD_FINALIZERS: Final = frozenset({KUBERNETES, ORPHAN_FINALIZER, FOREGROUND_FINALIZER})
 
 
 def _default(obj: Obj) -> None:
@@ -92,7 +94,7 @@ def _validate_finalize(new: Obj, _old: Obj, _context: Context) -> list[FieldErro
 
 def _check_finalizer(errors: Errors, path: str, name: str) -> None:
     add_invalid(errors, path, name, check_label_key(name))
-    if "/" not in name and name not in STANDARD_FINALIZERS:
+    if "/" not in name and name not in _STANDARD_FINALIZERS:
         errors.append(
             invalid(
                 path, name, "name is neither a standard finalizer name nor is it fully qualified"

@@ -11,7 +11,6 @@ from kvstack.apiserver.kinds.resource_names import check_amount
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_positive
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.addresses import cidr_warnings, parse_cidr, validate_legacy_cidr
-from kvstack.apiserver.objects.field_checks import validate_label_key
 from kvstack.apiserver.objects.field_errors import (
     FieldError,
     child,
@@ -24,7 +23,12 @@ from kvstack.apiserver.objects.field_errors import (
     required,
 )
 from kvstack.apiserver.objects.go_text import JsonText, quote
-from kvstack.apiserver.objects.names import DNS_SUBDOMAIN_MAX, check_label_value, length
+from kvstack.apiserver.objects.names import (
+    DNS_SUBDOMAIN_MAX,
+    check_label_key,
+    check_label_value,
+    length,
+)
 from kvstack.apiserver.objects.times import age
 
 TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -119,7 +123,7 @@ def _check_taints(errors: Errors, spec: Obj) -> None:
     for position, taint in enumerate(spec.get("taints") or ()):
         path = index("metadata.taints", position)
         key, effect = taint.get("key", ""), taint.get("effect", "")
-        errors.extend(validate_label_key(key, child(path, "key")))
+        add_invalid(errors, child(path, "key"), key, check_label_key(key))
         value = taint.get("value", "")
         wrong = check_label_value(value)
         if wrong:
@@ -170,14 +174,16 @@ def _feature_problem(name: str) -> str:
     if length(name) > DNS_SUBDOMAIN_MAX:
         return f"must be no more than {DNS_SUBDOMAIN_MAX} characters"
     segments = name.split("/")
-    is_good = all(
-        each.isascii() and each.isalnum() and each[0].isalpha() for each in segments
-    ) and name[:1].isupper()
+    is_good = (
+        all(each.isascii() and each.isalnum() and each[0].isalpha() for each in segments)
+        and name[:1].isupper()
+    )
     if is_good:
         return ""
     return (
-        "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g.,"
-        " MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+        "must start with an UpperCamelCase segment, with subsequent segments separated by '/'"
+        " (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and"
+        " slashes"
     )
 
 
@@ -231,9 +237,7 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     if "configSource" in spec:
         warnings.append("spec.configSource: the feature is removed")
     if spec.get("externalID"):
-        warnings.append(
-            "spec.externalID: this field is deprecated, and is unused by Kubernetes"
-        )
+        warnings.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
     for position, each in enumerate(spec.get("podCIDRs") or ()):
         warnings.extend(cidr_warnings(index("spec.podCIDRs", position), each))
     return warnings

@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.objects.times import age
 from kvstack.apiserver.kinds.rules import wrong_choice
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, forbidden, invalid
 from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.times import age
 
 SYSTEM_PREFIX: Final = "system-"
 USER_VALUE_MAX: Final = 1_000_000_000

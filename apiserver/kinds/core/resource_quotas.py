@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.amounts import round_up_amounts
-from kvstack.apiserver.objects.times import age
 from kvstack.apiserver.kinds.resource_names import (
     check_amount,
     check_quota_resource_name,
@@ -22,6 +21,7 @@ from kvstack.apiserver.objects.field_errors import (
 from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import IMMUTABLE
 from kvstack.apiserver.objects.quantity import ZERO, parse
+from kvstack.apiserver.objects.times import age
 
 _POD_OBJECTS: Final = frozenset({"pods"})
 _POD_RESOURCES: Final = _POD_OBJECTS | {
@@ -126,7 +126,9 @@ def _check_selector(errors: Errors, spec: Obj) -> None:
             detail = "unsupported scope applied to resource"
             errors.append(invalid(path, _internal_selector(expressions), detail))
         _check_expression(errors, path, each, scope)
-    _check_opposites(errors, (each.get("scopeName", "") for each in expressions), spec.get("scopes"))
+    _check_opposites(
+        errors, (each.get("scopeName", "") for each in expressions), spec.get("scopes")
+    )
 
 
 def _check_expression(errors: Errors, path: str, expression: Obj, scope: str) -> None:
@@ -145,11 +147,15 @@ def _check_expression(errors: Errors, path: str, expression: Obj, scope: str) ->
         )
     if operator in {"In", "NotIn"}:
         if not values:
-            detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            detail = (
+                "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            )
             errors.append(required(child(path, "values"), detail))
     elif operator in {"Exists", "DoesNotExist"}:
         if values:
-            detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            detail = (
+                "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            )
             errors.append(invalid(child(path, "values"), values, detail))
     else:
         detail = "not a valid selector operator"

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.objects.times import age
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.times import age
 
 _ENFORCE: Final = "kubernetes.io/enforce-mountable-secrets"
 

@@ -127,10 +127,10 @@ def _fields(rest: Iterator[str]) -> Iterator[GoField]:
             yield GoField("", match[1], _tags(match[2]))
             continue
         match = _FIELD.match(line)
-        if match:
+        if match and not match[2].endswith("{"):
             for name in match[1].split(", "):
                 yield GoField(name, match[2], _tags(match[3]))
-        elif re.match(r"^\t[a-z]", line) is None:  # others cannot see what is not exported
+        elif line[1:2].isupper():  # what is not exported is nobody else's
             raise ValueError(f"cannot read the field {raw!r}")
 
 

@@ -19,7 +19,6 @@ from kvstack.apiserver.kinds.network.services.traits import (
     cluster_ips,
     has_node_ports,
     ip_families,
-    is_external_name,
     is_headless,
     is_load_balancer,
     is_reachable_from_outside,
