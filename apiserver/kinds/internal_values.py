@@ -51,12 +51,13 @@ def internal_value(value: object, type_name: str) -> Any:
 
 
 def internal_diff(old: object, new: object, type_name: str) -> str:
-    """Return a unified diff of two values as errors print them, one member a line."""
-    lines = [
-        [f"{line}\n" for line in _pretty(internal_value(each, type_name)).split("\n")]
-        for each in (old, new)
-    ]
-    diff = unified_diff(*lines, n=_CONTEXT_LINES)
+    """Return a unified diff of two values of the type as errors print it, one member a line."""
+    return value_diff(internal_value(old, type_name), internal_value(new, type_name))
+
+
+def value_diff(old: object, new: object) -> str:
+    """Return a unified diff of two values that are as errors print them already."""
+    diff = unified_diff(_lines(old), _lines(new), n=_CONTEXT_LINES)
     return "".join(list(diff)[2:])
 
 
@@ -71,8 +72,9 @@ def _types() -> Mapping[str, Type]:
     return load().types
 
 
-def _pretty(value: object) -> str:
-    return escape_html(json.dumps(value, indent=1, ensure_ascii=False))
+def _lines(value: object) -> list[str]:
+    text = escape_html(json.dumps(value, indent=1, ensure_ascii=False))
+    return [f"{line}\n" for line in text.split("\n")]
 
 
 def _converted(value: Any, type_: Type) -> Any:

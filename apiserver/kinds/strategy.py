@@ -92,4 +92,6 @@ class Strategy:
     """Return the fields that a field selector may name, besides those of metadata."""
     cells: Callable[[Obj, float], list[Any]] | None = None
     """(object, now in seconds): return the cells of its row in a Table, in column order."""
+    adjust_list_cells: Callable[[Sequence[Obj], Sequence[list[Any]]], None] | None = None
+    """(objects, their cells) of a whole list: change what depends on the other objects."""
     subresources: Mapping[str, "Strategy"] = field(default_factory=dict)

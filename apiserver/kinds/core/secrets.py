@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.core.json_objects import object_problem
-
 from kvstack.apiserver.kinds.core.key_pairs import key_pair_problem
 from kvstack.apiserver.kinds.core.keyed_data import (
     DATA_BYTES_MAX,
@@ -65,9 +64,7 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     if obj.get("type") != TLS:
         return []
     data = obj.get("data") or {}
-    problem = key_pair_problem(
-        decoded(data.get("tls.crt", "")), decoded(data.get("tls.key", ""))
-    )
+    problem = key_pair_problem(decoded(data.get("tls.crt", "")), decoded(data.get("tls.key", "")))
     return [problem] if problem else []
 
 
