@@ -3,9 +3,9 @@
     internal_value({"type": "Localhost"}, "io.k8s.api.core.v1.SeccompProfile")
     → {"Type": "Localhost", "LocalhostProfile": None}
 
-Those types have no names for JSON, so Go's names stand there, all of them, in their order. They have
-the fields of the stored version but for a few that are never nil. Types of the metadata keep their
-names for JSON, and metadata stand among the other fields.
+Those types have no names for JSON, so Go's names stand there, all of them, in their order. They
+have the fields of the stored version but for a few that are never nil. Types of the metadata keep
+their names for JSON, and metadata stand among the other fields.
 """
 
 import json
@@ -42,7 +42,7 @@ _NEVER_NIL: Final = frozenset({
 _CONTEXT_LINES: Final = 3
 
 
-def internal_value(value: object, type_name: str) -> Any:
+def internal_value(value: object, type_name: str) -> Any:  # noqa: ANN401 — of the type
     """Return a value of the type, or a list of them, as errors print it."""
     type_ = _types()[type_name]
     if isinstance(value, list):
@@ -52,12 +52,13 @@ def internal_value(value: object, type_name: str) -> Any:
 
 def internal_diff(old: object, new: object, type_name: str) -> str:
     """Return a unified diff of two values as errors print them, one member a line."""
-    lines = [
-        [f"{line}\n" for line in _pretty(internal_value(each, type_name)).split("\n")]
-        for each in (old, new)
-    ]
-    diff = unified_diff(*lines, n=_CONTEXT_LINES)
+    diff = unified_diff(_lines(old, type_name), _lines(new, type_name), n=_CONTEXT_LINES)
     return "".join(list(diff)[2:])
+
+
+def _lines(value: object, type_name: str) -> list[str]:
+    text = json.dumps(internal_value(value, type_name), indent=1, ensure_ascii=False)
+    return [f"{line}\n" for line in escape_html(text).split("\n")]
 
 
 def go_struct_text(value: Mapping[str, Any], type_name: str) -> str:
@@ -71,11 +72,7 @@ def _types() -> Mapping[str, Type]:
     return load().types
 
 
-def _pretty(value: object) -> str:
-    return escape_html(json.dumps(value, indent=1, ensure_ascii=False))
-
-
-def _converted(value: Any, type_: Type) -> Any:
+def _converted(value: Any, type_: Type) -> Any:  # noqa: ANN401 — of the type
     if value is None:
         return None
     if type_.shape is Shape.STRUCT:
@@ -100,7 +97,7 @@ def _struct(value: Mapping[str, Any], type_: Type) -> dict[str, Any]:
     return members
 
 
-def _member(value: Any, field: Field, owner: Type) -> Any:
+def _member(value: Any, field: Field, owner: Type) -> Any:  # noqa: ANN401 — of the field
     if value is not None:
         return _converted(value, field.type)
     if field.is_pointer and (owner.name, field.name) not in _NEVER_NIL:
