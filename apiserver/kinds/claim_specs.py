@@ -53,7 +53,7 @@ def check_claim_spec(
     allows_bad_selector: bool = False,
 ) -> None:  # fmt: skip
     """Check the spec of a claim; what a stored claim has wrong already may be allowed."""
-    modes = spec.get("accessModes") or ()
+    modes = spec.get("accessModes") or []
     modes_path = child(path, "accessModes")
     if not modes:
         errors.append(required(modes_path, "at least 1 access mode is required"))

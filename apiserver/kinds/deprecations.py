@@ -1,7 +1,7 @@
 """Warnings about what is deprecated, or taken in a form it should not have.
 
-    beta.kubernetes.io/os     deprecated since v1.14; use "kubernetes.io/os" instead
-    volumes[0].rbd            deprecated in v1.28, non-functional in v1.31+
+beta.kubernetes.io/os     deprecated since v1.14; use "kubernetes.io/os" instead
+volumes[0].rbd            deprecated in v1.28, non-functional in v1.31+
 """
 
 from collections.abc import Iterable, Mapping

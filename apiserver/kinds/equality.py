@@ -24,7 +24,7 @@ def _type(name: str) -> Type:
     return load().types[name]
 
 
-def _same(left: Any, right: Any, type_: Type) -> bool:
+def _same(left: Any, right: Any, type_: Type) -> bool:  # noqa: ANN401 — of the type
     if left == right:
         return True
     shape = type_.shape

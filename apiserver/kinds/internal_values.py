@@ -3,9 +3,9 @@
     internal_value({"type": "Localhost"}, "io.k8s.api.core.v1.SeccompProfile")
     → {"Type": "Localhost", "LocalhostProfile": None}
 
-Those types have no names for JSON, so Go's names stand there, all of them, in their order. They have
-the fields of the stored version but for a few that are never nil. Types of the metadata keep their
-names for JSON, and metadata stand among the other fields.
+Those types have no names for JSON, so Go's names stand there, all of them, in their order. They
+have the fields of the stored version but for a few that are never nil. Types of the metadata keep
+their names for JSON, and metadata stand among the other fields.
 """
 
 import json
@@ -42,7 +42,7 @@ _NEVER_NIL: Final = frozenset({
 _CONTEXT_LINES: Final = 3
 
 
-def internal_value(value: object, type_name: str) -> Any:
+def internal_value(value: object, type_name: str) -> Any:  # noqa: ANN401 — of the type
     """Return a value of the type, or a list of them, as errors print it."""
     type_ = _types()[type_name]
     if isinstance(value, list):
@@ -77,7 +77,7 @@ def _lines(value: object) -> list[str]:
     return [f"{line}\n" for line in text.split("\n")]
 
 
-def _converted(value: Any, type_: Type) -> Any:
+def _converted(value: Any, type_: Type) -> Any:  # noqa: ANN401 — of the type
     if value is None:
         return None
     if type_.shape is Shape.STRUCT:
@@ -102,7 +102,7 @@ def _struct(value: Mapping[str, Any], type_: Type) -> dict[str, Any]:
     return members
 
 
-def _member(value: Any, field: Field, owner: Type) -> Any:
+def _member(value: Any, field: Field, owner: Type) -> Any:  # noqa: ANN401 — of the field
     if value is not None:
         return _converted(value, field.type)
     if field.is_pointer and (owner.name, field.name) not in _NEVER_NIL:

@@ -1,11 +1,11 @@
 """The rules of annotations that mean something to pods, and of those that came before fields.
 
-    kubernetes.io/config.mirror                              the pod mirrors a kubelet's own
-    controller.kubernetes.io/pod-deletion-cost               which pod of a set goes first
-    container.apparmor.security.beta.kubernetes.io/<name>    now appArmorProfile
-    seccomp.security.alpha.kubernetes.io/pod                 now seccompProfile
-    container.seccomp.security.alpha.kubernetes.io/<name>    now seccompProfile
-    scheduler.alpha.kubernetes.io/tolerations                JSON; checked, and used by nobody
+kubernetes.io/config.mirror                              the pod mirrors a kubelet's own
+controller.kubernetes.io/pod-deletion-cost               which pod of a set goes first
+container.apparmor.security.beta.kubernetes.io/<name>    now appArmorProfile
+seccomp.security.alpha.kubernetes.io/pod                 now seccompProfile
+container.seccomp.security.alpha.kubernetes.io/<name>    now seccompProfile
+scheduler.alpha.kubernetes.io/tolerations                JSON; checked, and used by nobody
 """
 
 from collections.abc import Mapping
@@ -67,9 +67,7 @@ def check_annotations(scope: SpecScope, annotations: Annotations, path: str) -> 
             _check_app_armor(scope, name, value, key(path, name))
 
 
-def check_annotation_changes(
-    errors: Errors, new: Annotations, old: Annotations, path: str
-) -> None:
+def check_annotation_changes(errors: Errors, new: Annotations, old: Annotations, path: str) -> None:
     """Check that what may not change did not."""
     for name, value in old.items():
         if new.get(name) != value:
@@ -120,9 +118,7 @@ def is_deletion_cost(text: str) -> bool:
     return True
 
 
-def _check_tolerations(
-    errors: Errors, text: str, path: str, tolerances: Tolerances
-) -> None:
+def _check_tolerations(errors: Errors, text: str, path: str, tolerances: Tolerances) -> None:
     try:
         tolerations = orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -121,9 +121,7 @@ def check_ephemeral_containers(scope: SpecScope) -> None:
     errors = scope.errors
     list_path = child(scope.path, "ephemeralContainers")
     lists = ("containers", "initContainers")
-    others = {
-        each.get("name", "") for field in lists for each in scope.spec.get(field) or ()
-    }
+    others = {each.get("name", "") for field in lists for each in scope.spec.get(field) or ()}
     names = set(others)
     for position, container in enumerate(containers):
         path = index(list_path, position)

@@ -1,7 +1,7 @@
 """The rules of environment variables: one by one, and whole maps taken over.
 
-    env[0] = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    envFrom[0] = {"prefix": "DB_", "secretRef": {"name": "db"}}
+env[0] = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+envFrom[0] = {"prefix": "DB_", "secretRef": {"name": "db"}}
 """
 
 from typing import Any, Final

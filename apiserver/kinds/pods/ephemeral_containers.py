@@ -51,7 +51,9 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
             if now is None:
                 errors.append(forbidden(_PATH, f"{told} removed\n"))
             elif not same(before, now, _TYPE):
-                errors.append(forbidden(_PATH, f"{told} changed\n{internal_diff(before, now, _TYPE)}"))
+                errors.append(
+                    forbidden(_PATH, f"{told} changed\n{internal_diff(before, now, _TYPE)}")
+                )
         return errors
 
     return check_forgiving(check, old)

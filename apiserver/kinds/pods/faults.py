@@ -15,8 +15,8 @@ from kvstack.apiserver.kinds.pods.scope import all_containers, is_sidecar
 from kvstack.apiserver.kinds.pods.security import host_sysctl_error
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.resource_names import is_huge_pages
-from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.objects import labels
+from kvstack.apiserver.objects.field_errors import FieldError
 from kvstack.apiserver.objects.names import check_label_value
 
 Obj = dict[str, Any]
@@ -85,7 +85,7 @@ def _has_indivisible_pages(spec: Obj) -> bool:
 
 
 def _has_remote_token_path(spec: Obj) -> bool:
-    errors: Errors = []
+    errors = list[FieldError]()
     for volume in spec.get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():
             token = source.get("serviceAccountToken")

@@ -1,7 +1,7 @@
 """References to fields of the pod and to resources of its containers, as env and files take them.
 
-    fieldRef: {"apiVersion": "v1", "fieldPath": "metadata.labels['app']"}
-    resourceFieldRef: {"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}
+fieldRef: {"apiVersion": "v1", "fieldPath": "metadata.labels['app']"}
+resourceFieldRef: {"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}
 """
 
 from typing import Any, Final
@@ -101,15 +101,14 @@ def _check_divisor(resource: str, divisor: str, path: str, errors: Errors) -> No
         return
     message = ""
     name = resource.partition(".")[2] if resource.startswith(("limits.", "requests.")) else ""
-    if name == "cpu":
-        if divisor not in _CPU_DIVISORS:
-            message = "only divisor's values 1m and 1 are supported with the cpu resource"
-    elif name in _SIZES or name.startswith("hugepages-"):
-        if divisor not in _SIZE_DIVISORS:
-            what = _SIZES.get(name, "hugepages")
-            message = (
-                f"only divisor's values {', '.join(_SIZE_DIVISORS)} are supported with the {what}"
-                " resource"
-            )
+    is_size = name in _SIZES or name.startswith("hugepages-")
+    if name == "cpu" and divisor not in _CPU_DIVISORS:
+        message = "only divisor's values 1m and 1 are supported with the cpu resource"
+    elif is_size and divisor not in _SIZE_DIVISORS:
+        what = _SIZES.get(name, "hugepages")
+        message = (
+            f"only divisor's values {', '.join(_SIZE_DIVISORS)} are supported with the {what}"
+            " resource"
+        )
     if message:
         errors.append(invalid(child(path, "divisor"), resource, message))

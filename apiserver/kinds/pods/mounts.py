@@ -177,9 +177,7 @@ def _check_device_path(errors: Errors, device: str, paths: set[str], path: str) 
         paths.add(device)
 
 
-def _check_device_overlap(
-    errors: Errors, device: Obj, mounts: dict[str, str], path: str
-) -> None:
+def _check_device_overlap(errors: Errors, device: Obj, mounts: dict[str, str], path: str) -> None:
     name, device_path = device.get("name", ""), device.get("devicePath", "")
     if name in mounts:
         message = "must not already exist in volumeMounts"

@@ -1,6 +1,6 @@
 """The rules of node selectors: which nodes a pod, or a volume, may be used on.
 
-    {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+{"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
 """
 
 from collections.abc import Callable, Sequence
@@ -55,7 +55,10 @@ def check_node_selector_term(
 
 
 def _check_requirement(
-    requirement: Obj, path: str, errors: Errors, allows_bad_values: bool  # noqa: FBT001
+    requirement: Obj,
+    path: str,
+    errors: Errors,
+    allows_bad_values: bool,  # noqa: FBT001
 ) -> None:
     operator, values = requirement.get("operator", ""), requirement.get("values") or ()
     values_path = child(path, "values")

@@ -23,8 +23,8 @@ from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TE
 from kvstack.apiserver.kinds.pods.scope import all_containers
 from kvstack.apiserver.kinds.pods.security import check_app_armor
 from kvstack.apiserver.kinds.resource_names import can_be_overcommitted, is_huge_pages
-from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context
+from kvstack.apiserver.objects.field_errors import FieldError
 from kvstack.apiserver.objects.quantity import parse
 
 Obj = dict[str, Any]
@@ -159,7 +159,7 @@ def _take_app_armor(spec: Obj, annotations: Mapping[str, str], context: Context)
         if annotation is None or (security and security.get("appArmorProfile") is not None):
             continue
         profile = app_armor_profile(annotation)
-        errors: Errors = []
+        errors = list[FieldError]()
         check_app_armor(errors, profile, "")
         if errors:
             profile = None

@@ -213,9 +213,7 @@ def _check_certificate(
         errors.append(required(path, message))
 
 
-def _check_certificate_age(
-    seconds: int | None, signer: str, path: str, errors: Errors
-) -> None:
+def _check_certificate_age(seconds: int | None, signer: str, path: str, errors: Errors) -> None:
     if seconds is None:
         return
     seconds_path = child(path, "maxExpirationSeconds")

@@ -1,8 +1,8 @@
 """The class of service of a pod: what its node may take away first.
 
-    Guaranteed   every container limits cpu and memory, and asks for as much
-    BestEffort   no container asks for any
-    Burstable    everything else
+Guaranteed   every container limits cpu and memory, and asks for as much
+BestEffort   no container asks for any
+Burstable    everything else
 """
 
 from typing import Any, Final

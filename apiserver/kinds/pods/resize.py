@@ -81,7 +81,7 @@ def _resized(containers: Sequence[Obj], stored: Sequence[Obj]) -> Sequence[Obj]:
         if container.get("name") != before.get("name"):
             return containers
         kept = {name: value for name, value in before.items() if name not in _RESIZED}
-        given = {name: container[name] for name in _RESIZED if name in container}
+        given: Obj = {name: container[name] for name in _RESIZED if name in container}
         merged.append({**kept, **given})
     return merged
 

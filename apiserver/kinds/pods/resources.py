@@ -1,6 +1,6 @@
 """Requests and limits of containers and of whole pods.
 
-    {"requests": {"cpu": "500m"}, "limits": {"cpu": "1", "memory": "1Gi"}, "claims": [{"name": "gpu"}]}
+    {"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
 
 What all containers need together: regular containers and sidecars run at once, other init
 containers one after the other, each beside the sidecars that were started before it; the pod needs
@@ -136,9 +136,7 @@ def is_multiple_of_page(name: str, amount: str) -> bool:
     return parse(amount).value() % page.value() == 0
 
 
-def _check_one(
-    scope: SpecScope, name: str, amount: str, path: str, check_name: CheckName
-) -> None:
+def _check_one(scope: SpecScope, name: str, amount: str, path: str, check_name: CheckName) -> None:
     check_name(scope.errors, path, name)
     check_amount(scope.errors, path, name, amount)
     _check_pages(scope, name, amount, path)
@@ -168,9 +166,7 @@ def _check_against_limit(
         errors.append(invalid(path, amount, message))
 
 
-def _check_claims(
-    errors: Errors, claims: Sequence[Obj], pod_claims: set[str], path: str
-) -> None:
+def _check_claims(errors: Errors, claims: Sequence[Obj], pod_claims: set[str], path: str) -> None:
     seen: set[str] = set()
     for position, claim in enumerate(claims):
         item_path = index(path, position)

@@ -3,8 +3,8 @@
     affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0] =
         {"labelSelector": …, "topologyKey": "kubernetes.io/hostname", "matchLabelKeys": ["version"]}
 
-When a pod is created, the server adds the values of `matchLabelKeys` to the selector beside them, so
-a key may stand in both once.
+When a pod is created, the server adds the values of `matchLabelKeys` to the selector beside them,
+so a key may stand in both once.
 """
 
 from collections.abc import Sequence
@@ -174,7 +174,7 @@ def check_scheduling_group(scope: SpecScope) -> None:
 def label_key_errors(
     path: str, match: Sequence[str], mismatch: Sequence[str], selector: Obj | None
 ) -> list[FieldError]:
-    """Return the errors of label keys whose values are taken from the pod; `path` is the owner's."""
+    """Return the errors of label keys whose values the pod gives; `path` is the owner's."""
     match_path = child(path, "matchLabelKeys")
     errors = _own_key_errors(match_path, match, selector)
     errors += _own_key_errors(child(path, "mismatchLabelKeys"), mismatch, selector)
@@ -261,9 +261,7 @@ def _check_pod_term(scope: SpecScope, term: Obj, path: str) -> None:
     selector = term.get("labelSelector")
     for name in ("labelSelector", "namespaceSelector"):
         selector_path = child(path, name)
-        errors += labels.validate_object(
-            selector_path, term.get(name), allow_invalid_values=allows
-        )
+        errors += labels.validate_object(selector_path, term.get(name), allow_invalid_values=allows)
     for namespace in term.get("namespaces") or ():
         wrong = name_is_dns_label(namespace, False)
         add_invalid(errors, child(path, "namespace"), namespace, wrong)
@@ -284,7 +282,10 @@ def _check_weight(errors: Errors, term: Obj, path: str) -> None:
 
 
 def _check_toleration_value(
-    errors: Errors, toleration: Obj, path: str, allows_comparing: bool  # noqa: FBT001
+    errors: Errors,
+    toleration: Obj,
+    path: str,
+    allows_comparing: bool,  # noqa: FBT001
 ) -> None:
     operator, value = toleration.get("operator", ""), toleration.get("value", "")
     operator_path = child(path, "operator")
@@ -329,9 +330,7 @@ def _check_spread_constraint(
     if domains is not None:
         check_positive(errors, child(path, "minDomains"), domains)
         if action != "DoNotSchedule":
-            message = (
-                "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not " + action
-            )
+            message = "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not " + action
             errors.append(invalid(child(path, "minDomains"), domains, message))
     _inclusion(constraint, path, errors)
     _check_spread_labels(scope, constraint, path)

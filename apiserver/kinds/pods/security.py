@@ -151,7 +151,7 @@ def _check_no_escalation(scope: SpecScope, context: Obj, path: str) -> None:
     if context.get("privileged"):
         conflicts.append("`privileged` to true")
     if not scope.tolerances.sys_admin_without_escalation:
-        added = (context.get("capabilities") or {}).get("add") or ()
+        added = (context.get("capabilities") or {}).get("add") or []
         conflicts.extend("`capabilities.Add` CAP_SYS_ADMIN" for _ in range(_sys_admins(added)))
     for conflict in conflicts:
         shown = internal_value(context, "io.k8s.api.core.v1.SecurityContext")

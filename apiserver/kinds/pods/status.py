@@ -112,7 +112,7 @@ def _keep_observed_generations(status: Obj, old_status: Obj) -> None:
 def _check_status(errors: Errors, new: Obj, old: Obj) -> None:
     status, old_status = new.get("status") or {}, old.get("status") or {}
     spec = new.get("spec") or {}
-    _check_conditions(errors, status.get("conditions") or ())
+    _check_conditions(errors, status.get("conditions") or [])
     _check_nominated_node(errors, status, old_status, spec)
     generation = status.get("observedGeneration", 0)
     if generation < 0:
@@ -165,7 +165,7 @@ def _check_restarts(errors: Errors, status: Obj, old_status: Obj, spec: Obj) -> 
 
 
 def _revived(status: Obj, old_status: Obj, list_name: str) -> list[tuple[int, str, int]]:
-    """Return which containers had ended and have not now: place in the old list, name, exit code."""
+    """Return which containers had ended and have not now: old place, name, exit code."""
     now: dict[str, Obj] = {}
     for each in status.get(list_name) or ():
         if "terminated" not in (each.get("state") or {}):

@@ -1,8 +1,8 @@
 """What the status of a pod says of claims of devices and of the health of resources.
 
-    resourceClaimStatuses         claims made from templates, by the name they have in the spec
-    extendedResourceClaimStatus   the claim made for extended resources that containers ask for
-    allocatedResourcesStatus      the health of the devices of a container
+resourceClaimStatuses         claims made from templates, by the name they have in the spec
+extendedResourceClaimStatus   the claim made for extended resources that containers ask for
+allocatedResourcesStatus      the health of the devices of a container
 """
 
 from typing import Any, Final
@@ -117,7 +117,9 @@ def _check_request_mapping(
     name, resource = mapping.get("containerName", ""), mapping.get("resourceName", "")
     container = containers.get(name)
     if container is None:
-        message = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+        message = (
+            "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+        )
         errors.append(invalid(child(item_path, "containerName"), name, message))
     elif resource not in ((container.get("resources") or {}).get("requests") or {}):
         message = (

@@ -1,7 +1,7 @@
 """The rules of the files that volumes are made of.
 
-    {"key": "config.yaml", "path": "conf/config.yaml", "mode": 256}
-    {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
+{"key": "config.yaml", "path": "conf/config.yaml", "mode": 256}
+{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
 """
 
 from typing import Any, Final

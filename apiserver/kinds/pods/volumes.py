@@ -282,9 +282,7 @@ def check_volume(scope: SpecScope, volume: Obj, path: str, errors: Errors) -> No
         errors.append(required(path, "must specify a volume type"))
 
 
-def _check_source(
-    scope: SpecScope, source: Source, volume: Obj, path: str, errors: Errors
-) -> None:
+def _check_source(scope: SpecScope, source: Source, volume: Obj, path: str, errors: Errors) -> None:
     value = volume[source.name]
     source_path = child(path, source.error_name or source.name)
     if source.rule is not None:
@@ -339,7 +337,9 @@ def _claims_to_create(pod_name: str, volumes: Sequence[Obj]) -> set[str]:
     if not pod_name:
         return set()
     return {
-        f"{pod_name}-{each.get('name', '')}" for each in volumes if each.get("ephemeral") is not None
+        f"{pod_name}-{each.get('name', '')}"
+        for each in volumes
+        if each.get("ephemeral") is not None
     }
 
 

@@ -1,6 +1,6 @@
 """Warnings about pods and templates of pods: what is taken, but is likely not meant.
 
-    spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply
+spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -255,12 +255,12 @@ def _profile_warnings(
         yield f"{key(path, name)}: {_NO_SECCOMP_FIELD}"
     # Annotations of pods were told when their profiles were taken over.
     name = APP_ARMOR_PREFIX + container.get("name", "")
-    if is_template and name in annotations and context.get("appArmorProfile") is None:
-        if of_pod is None or of_pod != app_armor_profile(annotations[name]):
-            yield (
-                f"{key(path, name)}: deprecated since v1.30;"
-                ' use the "appArmorProfile" field instead'
-            )
+    if not is_template or name not in annotations or context.get("appArmorProfile") is not None:
+        return
+    if of_pod is None or of_pod != app_armor_profile(annotations[name]):
+        yield (
+            f'{key(path, name)}: deprecated since v1.30; use the "appArmorProfile" field instead'
+        )
 
 
 def _container_warnings(container: Obj, path: str) -> Iterable[str]:

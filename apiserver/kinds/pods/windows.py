@@ -1,6 +1,6 @@
 """The rules of pods that run on Windows, and of what each operating system refuses.
 
-    securityContext.windowsOptions = {"runAsUserName": "NT AUTHORITY\\\\SYSTEM", "hostProcess": true}
+securityContext.windowsOptions = {"runAsUserName": "NT AUTHORITY\\\\SYSTEM", "hostProcess": true}
 """
 
 import re
@@ -149,8 +149,7 @@ def _check_user(user: str) -> list[str]:
         errors.append("runAsUserName's User cannot contain only periods or spaces")
     if not _BAD_USER_CHARACTERS.isdisjoint(user):
         errors.append(
-            "runAsUserName's User cannot contain the following characters:"
-            ' "/\\:;|=,+*?<>@[]'
+            "runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]"
         )
     return errors
 
