@@ -3,8 +3,7 @@
 For one resource: min ≤ defaultRequest ≤ default ≤ max.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.resource_names import (

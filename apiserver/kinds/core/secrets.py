@@ -4,7 +4,6 @@ import base64
 from collections.abc import Callable
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.core.json_objects import object_problem
 from kvstack.apiserver.kinds.core.key_pairs import key_pair_problem
 from kvstack.apiserver.kinds.core.keyed_data import (
     DATA_BYTES_MAX,
@@ -17,6 +16,7 @@ from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, required, too_long
 from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.json_text import JsonError, parse, type_word
 from kvstack.apiserver.objects.names import IMMUTABLE
 from kvstack.apiserver.objects.times import age
 
@@ -100,11 +100,23 @@ def _needs_json(name: str) -> _CheckType:
         if name not in data:
             errors.append(required(path))
             return
-        problem = object_problem(decoded(data[name]))
+        problem = _object_problem(decoded(data[name]))
         if problem:
             errors.append(invalid(path, "<secret contents redacted>", problem))
 
     return check
+
+
+def _object_problem(data: bytes) -> str:
+    """Return why the bytes are no object of JSON, empty if they are one."""
+    try:
+        value = parse(data)
+    except JsonError as error:
+        return str(error)
+    if value is None or isinstance(value, dict):
+        return ""
+    word = type_word(value)
+    return f"json: cannot unmarshal {word} into Go value of type map[string]interface {{}}"
 
 
 def _needs_keys(*names: str) -> _CheckType:

@@ -4,7 +4,7 @@ An inline spec is a volume of CSI that nobody claims: it has no capacity, class 
 """
 
 import posixpath
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apiserver.kinds.claim_specs import VOLUME_MODES, check_access_modes
 from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
@@ -36,7 +36,7 @@ def check_volume_spec(
 ) -> None:
     """Check the spec of a PersistentVolume."""
     _check_modes(spec, path, errors)
-    _check_capacity(spec.get("capacity") or {}, child(path, "capacity"), errors)
+    _check_capacity(spec.get("capacity"), child(path, "capacity"), errors)
     policy, policy_path = _policy(spec), child(path, "persistentVolumeReclaimPolicy")
     if policy and policy not in RECLAIM_POLICIES:
         errors.append(not_supported(policy_path, JsonText(policy), RECLAIM_POLICIES))
@@ -98,12 +98,12 @@ def _check_modes(spec: Obj, path: str, errors: Errors) -> None:
     check_access_modes(modes, modes_path, errors)
 
 
-def _check_capacity(capacity: dict[str, Any], path: str, errors: Errors) -> None:
+def _check_capacity(capacity: dict[str, str] | None, path: str, errors: Errors) -> None:
     if not capacity:
         errors.append(required(path))
-    if set(capacity) != {"storage"}:
-        errors.append(not_supported(path, capacity or None, ("storage",)))
-    for name, amount in capacity.items():
+    if set(capacity or ()) != {"storage"}:
+        errors.append(not_supported(path, capacity, ("storage",)))
+    for name, amount in (capacity or {}).items():
         field, quantity = key(path, name), parse(amount)
         if quantity.value() < 0:
             errors.append(invalid(field, quantity.value(), "must be a valid resource quantity"))
