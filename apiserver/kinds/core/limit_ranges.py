@@ -27,6 +27,9 @@ from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_label_key
 from kvstack.apiserver.objects.quantity import Quantity, parse
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 POD: Final = "Pod"
 CONTAINER: Final = "Container"
 CLAIM: Final = "PersistentVolumeClaim"

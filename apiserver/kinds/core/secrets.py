@@ -11,6 +11,7 @@ from kvstack.apiserver.kinds.core.keyed_data import (
     check_sealed,
     decoded,
     decoded_length,
+    fill_bytes,
 )
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
@@ -27,6 +28,7 @@ SERVICE_ACCOUNT: Final = "kubernetes.io/service-account.name"
 
 def _default(obj: Obj) -> None:
     obj.setdefault("type", OPAQUE)
+    fill_bytes(obj.get("data"))
     texts: dict[str, str] | None = obj.pop("stringData", None)
     if texts:
         data = obj.get("data") or {}
@@ -43,7 +45,7 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
-    data: dict[str, str | None] = obj.get("data") or {}
+    data: dict[str, str] = obj.get("data") or {}
     check_keys(errors, "data", data)
     if sum(map(decoded_length, data.values())) > DATA_BYTES_MAX:
         errors.append(too_long("data", DATA_BYTES_MAX))
@@ -86,16 +88,16 @@ def _selectable(obj: Obj) -> dict[str, str]:
     return {"type": obj.get("type", "")}
 
 
-_CheckType = Callable[[Obj, dict[str, str | None], Errors], None]
+_CheckType = Callable[[Obj, dict[str, str], Errors], None]
 
 
-def _needs_account(obj: Obj, _data: dict[str, str | None], errors: Errors) -> None:
+def _needs_account(obj: Obj, _data: dict[str, str], errors: Errors) -> None:
     if not (obj["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT):
         errors.append(required(key("metadata.annotations", SERVICE_ACCOUNT)))
 
 
 def _needs_json(name: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str | None], errors: Errors) -> None:
+    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
         path = key("data", name)
         if name not in data:
             errors.append(required(path))
@@ -120,14 +122,14 @@ def _object_problem(data: bytes) -> str:
 
 
 def _needs_keys(*names: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str | None], errors: Errors) -> None:
+    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
         errors.extend(required(key("data", name)) for name in names if name not in data)
 
     return check
 
 
 def _needs_one_of(*names: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str | None], errors: Errors) -> None:
+    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
         if not any(name in data for name in names):
             errors.extend(required(key("data", name)) for name in names)
 
@@ -135,7 +137,7 @@ def _needs_one_of(*names: str) -> _CheckType:
 
 
 def _needs_content(name: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str | None], errors: Errors) -> None:
+    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
         if not data.get(name):
             errors.append(required(key("data", name)))
 
