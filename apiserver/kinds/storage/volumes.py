@@ -229,11 +229,6 @@ def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
-    # `name` without `metadata.` is an old mistake that clients rely on.
-    return {"name": obj["metadata"]["name"]}
-
-
 def _cells(obj: Obj, now: float) -> list[Any]:
     metadata, spec, status = obj["metadata"], obj["spec"], obj["status"]
     claim = spec.get("claimRef")
@@ -264,7 +259,6 @@ VOLUMES: Final = Strategy(
     update_warnings=_update_warnings,
     returns_deleted=True,
     reset_fields=(("status",),),
-    selectable=_selectable,
     cells=_cells,
     subresources={
         "status": Strategy(
