@@ -94,7 +94,7 @@ def check_claim_template(template: Obj, path: str, errors: Errors) -> None:
     errors.extend(
         forbidden(child(metadata_path, shown), "cannot be set")
         for name, shown in _REFUSED_METADATA.items()
-        if metadata.get(name)
+        if metadata.get(name) is not None
     )
     check_claim_spec(template.get("spec") or {}, child(path, "spec"), errors)
 

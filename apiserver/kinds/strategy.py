@@ -52,6 +52,22 @@ def _no_warnings(*_objects: object) -> list[str]:
 
 
 @dataclass(slots=True, kw_only=True)
+class Conversion:
+    """How a served version that is not the stored one is turned into that and back.
+
+    read     decode → default → to_stored → default of the stored version
+    write    to_served → encode
+    """
+
+    to_stored: Callable[[Obj], Obj]
+    """Return the object in the stored version; the given one may be changed."""
+    to_served: Callable[[Obj], Obj]
+    """Return a stored object in this version; the given one stays as it is."""
+    default: Callable[[Obj], None] = _nothing
+    """Fill in the defaults of this version."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Strategy:
     """The hooks of one resource or subresource; what is not given does nothing."""
 
@@ -81,6 +97,9 @@ class Strategy:
     """Whether a new object has generation 1 (setting a deletionTimestamp then raises it)."""
     orphans_by_default: bool = False
     """Whether a delete that names no policy orphans dependents."""
+    grace_period: Callable[[Obj, int | None], int] | None = None
+    """(object, seconds that the request asks for, if it does): return the seconds until a deleted
+    object is removed, 0: at once. None: all are removed at once."""
     returns_deleted: bool = False
     """Whether a delete answers the object's last state instead of a Status."""
     reset_fields: Sequence[tuple[str, ...]] = ()
@@ -94,4 +113,6 @@ class Strategy:
     """(object, now in seconds): return the cells of its row in a Table, in column order."""
     adjust_list_cells: Callable[[Sequence[Obj], Sequence[list[Any]]], None] | None = None
     """(objects, their cells) of a whole list: change what depends on the other objects."""
+    conversions: Mapping[str, Conversion] = field(default_factory=dict)
+    """Of the served versions that are not the stored one, by version (`v1`)."""
     subresources: Mapping[str, "Strategy"] = field(default_factory=dict)

@@ -24,6 +24,7 @@ _PLACES: Final = {
     ("", "nodes"): "core.nodes:NODES",
     ("", "persistentvolumeclaims"): "storage.claims:CLAIMS",
     ("", "persistentvolumes"): "storage.volumes:VOLUMES",
+    ("", "pods"): "pods.strategy:PODS",
     ("", "resourcequotas"): "core.resource_quotas:RESOURCE_QUOTAS",
     ("", "secrets"): "core.secrets:SECRETS",
     ("", "serviceaccounts"): "core.service_accounts:SERVICE_ACCOUNTS",

@@ -1,8 +1,10 @@
 """Conditions of pods: found and set by type."""
 
-from typing import Any
+from typing import Any, Final
 
 Obj = dict[str, Any]
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def condition_of(pod: Obj, type_: str) -> Obj | None:
@@ -18,6 +20,11 @@ def is_ready(pod: Obj) -> bool:
     """Return whether the pod says that it can serve."""
     condition = condition_of(pod, "Ready")
     return condition is not None and condition.get("status") == "True"
+
+
+def has_ended(pod: Obj) -> bool:
+    """Return whether all containers of the pod have ended for good."""
+    return (pod.get("status") or {}).get("phase") in _ENDED
 
 
 def set_condition(

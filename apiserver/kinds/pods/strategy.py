@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kvstack.apiserver.kinds.pods import (
     cells,
+    deletion,
     ephemeral_containers,
     preparation,
     resize,
@@ -78,6 +79,7 @@ PODS: Final = Strategy(
     validate_update=validation.validate_update,
     warnings=warnings.warnings,
     has_generation=True,
+    grace_period=deletion.grace_period,
     returns_deleted=True,
     reset_fields=(("status",),),
     selectable=selectable,
