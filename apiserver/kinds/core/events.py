@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Conversion, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
 from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
@@ -252,5 +252,9 @@ EVENTS: Final = Strategy(
     selectable=_selectable,
     cells=_cells,
 )
-NEWER_EVENTS: Final = replace(EVENTS, selectable=_selectable_newer)
+NEWER_EVENTS: Final = replace(
+    EVENTS,
+    selectable=_selectable_newer,
+    conversions={"v1": Conversion(to_stored=from_newer, to_served=to_newer)},
+)
 """The strategy of events.k8s.io, whose objects are those of v1 all the same."""
