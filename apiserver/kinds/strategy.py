@@ -100,6 +100,8 @@ class Strategy:
     grace_period: Callable[[Obj, int | None], int] | None = None
     """(object, seconds that the request asks for, if it does): return the seconds until a deleted
     object is removed, 0: at once. None: all are removed at once."""
+    minds_dependents: bool = True
+    """Whether a delete looks at the propagation policy and adds or removes finalizers for it."""
     returns_deleted: bool = False
     """Whether a delete answers the object's last state instead of a Status."""
     reset_fields: Sequence[tuple[str, ...]] = ()

@@ -249,6 +249,7 @@ EVENTS: Final = Strategy(
     check_name=name_is_path_segment,
     checks_metadata_last=True,
     allows_create_on_update=True,
+    minds_dependents=False,
     selectable=_selectable,
     cells=_cells,
 )

@@ -35,6 +35,7 @@ CONTAINER: Final = "Container"
 CLAIM: Final = "PersistentVolumeClaim"
 
 _AMOUNTS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+_ONE: Final = parse("1")
 _MILLI_MAX: Final = (2**63 - 1) // 1000
 _ORDERED: Final = (
     ("min", "max", "min", "min", "min value {} is greater than max value {}"),
@@ -148,7 +149,7 @@ def _check_ratio(errors: Errors, path: str, resource: str, amounts: dict[str, Qu
     if ratio is None:
         return
     field = key(child(path, "maxLimitRequestRatio"), resource)
-    if ratio < parse("1"):
+    if ratio < _ONE:
         errors.append(invalid(field, str(ratio), f"ratio {ratio} is less than 1"))
     if "min" not in amounts or "max" not in amounts:
         return
