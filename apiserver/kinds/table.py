@@ -36,6 +36,8 @@ _PLACES: Final = {
     ("apps", "deployments"): "workloads.deployments:DEPLOYMENTS",
     ("apps", "replicasets"): "workloads.replica_sets:REPLICA_SETS",
     ("apps", "statefulsets"): "workloads.stateful_sets:STATEFUL_SETS",
+    ("batch", "cronjobs"): "workloads.jobs.cron_jobs:CRON_JOBS",
+    ("batch", "jobs"): "workloads.jobs.strategy:JOBS",
     ("coordination.k8s.io", "leases"): "core.leases:LEASES",
     ("discovery.k8s.io", "endpointslices"): "network.endpoint_slices:ENDPOINT_SLICES",
     ("events.k8s.io", "events"): "core.events:EVENTS",

@@ -251,7 +251,7 @@ def create(request: Request) -> Reply:
     metadata.match_namespace(meta, target.namespace)
     metadata.wipe_system_fields(meta)
     owners = metadata.drop_duplicate_owners(meta)
-    uid = answer.get("metadata", {}).get("uid", "")
+    uid = answer.get("metadata", {}).get("uid") or _uid_in(answer.get("message", ""))
     context.new_uid = lambda: uid
     metadata.fill_system_fields(meta, uid, context.now)
     if not meta.get("name") and meta.get("generateName"):
@@ -266,6 +266,12 @@ def create(request: Request) -> Reply:
     _refuse(row, meta, _create_errors(obj, row, strategy, context))
     warnings = [*unknown, *owners, *context.warnings, *strategy.warnings(obj, context)]
     return Reply(201, _to_served(strategy, row, obj), warnings)
+
+
+def _uid_in(message: str) -> str:
+    """Return the UID that a message tells, or any."""
+    found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", message)
+    return found.group() if found else "00000000-0000-4000-8000-000000000000"
 
 
 def _create_errors(
@@ -339,6 +345,8 @@ def _to_stored(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
 
 
 def _to_served(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
+    # What is answered was read from the store, where defaults are filled in again.
+    strategy.default(obj)
     conversion = strategy.conversions.get(row.version)
     return normalize(obj if conversion is None else conversion.to_served(obj), row.type)
 
