@@ -169,6 +169,8 @@ class Replay:
             reply = _refusals(create, request)
         elif request.stored is None:
             return Result(ASIDE, "not known")
+        elif _lacks_version(request):
+            return Result(ASIDE, "no resourceVersion")
         else:
             reply = _refusals(update, request)
         if reply is None:
@@ -230,6 +232,13 @@ def target_of(path: str) -> Target | None:
         return None
     name, subresource = (*rest[1:], "", "")[:2]
     return Target(row, namespace, name, subresource, query)
+
+
+def _lacks_version(request: Request) -> bool:
+    """Return whether a PUT does not say of which version it is, though its kind wants that."""
+    if request.strategy.allows_unconditional_update or request.step["method"] != "PUT":
+        return False
+    return not request.step["body"].get("metadata", {}).get("resourceVersion")
 
 
 def _refusals(act: Act, request: Request) -> Reply | None:
@@ -339,9 +348,7 @@ def _to_stored(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
         strategy.default(obj)
         return obj
     conversion.default(obj)
-    stored = conversion.to_stored(obj)
-    strategy.default(stored)
-    return stored
+    return conversion.to_stored(obj)
 
 
 def _to_served(strategy: Strategy, row: Resource, obj: Obj) -> Obj:

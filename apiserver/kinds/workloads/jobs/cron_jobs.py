@@ -35,9 +35,7 @@ NAME_BYTES_MAX: Final = 52
 _SPEC: Final = "io.k8s.api.batch.v1.CronJobSpec"
 _JOB_PATH: Final = "spec.jobTemplate.spec"
 _CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
-_ZONE_CHARACTERS: Final = (
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_0123456789+"
-)
+_ZONE_CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_0123456789+"
 _ZONE_PART_MAX: Final = 14
 
 
@@ -121,9 +119,7 @@ def _spec_errors(
     return errors
 
 
-def _check_schedule(
-    errors: Errors, schedule: str, zone: str | None, *, allows_zone: bool
-) -> None:
+def _check_schedule(errors: Errors, schedule: str, zone: str | None, *, allows_zone: bool) -> None:
     try:
         cron_schedules.parse(schedule)
     except ScheduleError as error:
@@ -150,8 +146,7 @@ def _check_zone(errors: Errors, zone: str) -> None:
         return
     if zone.lower() == "local":
         message = (
-            "timeZone must be an explicit time zone as defined in"
-            " https://www.iana.org/time-zones"
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
         )
         errors.append(invalid("spec.timeZone", shown, message))
     if ".." in zone:

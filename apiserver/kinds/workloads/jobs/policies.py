@@ -1,7 +1,7 @@
 """The rules of what counts as the failure and as the success of a Job.
 
-    podFailurePolicy:  rules: [{action: FailJob, onExitCodes: {operator: In, values: [42]}}]
-    successPolicy:     rules: [{succeededIndexes: 0-2, succeededCount: 1}]
+podFailurePolicy:  rules: [{action: FailJob, onExitCodes: {operator: In, values: [42]}}]
+successPolicy:     rules: [{succeededIndexes: 0-2, succeededCount: 1}]
 """
 
 from collections.abc import Sequence
@@ -84,9 +84,7 @@ def _check_reasons(errors: Errors, rule: Obj, path: str, containers: set[str]) -
         errors.append(invalid(path, OMITTED, message))
 
 
-def _check_exit_codes(
-    errors: Errors, requirement: Obj, path: str, containers: set[str]
-) -> None:
+def _check_exit_codes(errors: Errors, requirement: Obj, path: str, containers: set[str]) -> None:
     operator, container = requirement.get("operator", ""), requirement.get("containerName")
     _check_choice(errors, operator, child(path, "operator"), _OPERATORS)
     if container is not None and container not in containers:

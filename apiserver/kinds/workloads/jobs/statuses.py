@@ -363,8 +363,9 @@ _RULES: Final = (
     ),
     _Rule(
         ("ready", "active"),
-        lambda change: change.new.count("ready") > change.new.count("active")
-        and _is_given(change, "ready"),
+        lambda change: (
+            change.new.count("ready") > change.new.count("active") and _is_given(change, "ready")
+        ),
         _about("ready", "cannot set more ready pods than active"),
     ),
     _Rule(
@@ -379,9 +380,11 @@ _RULES: Final = (
     ),
     _Rule(
         (),
-        lambda change: change.spec.get("successPolicy") is not None
-        and change.has("Complete")
-        and not change.has("SuccessCriteriaMet"),
+        lambda change: (
+            change.spec.get("successPolicy") is not None
+            and change.has("Complete")
+            and not change.has("SuccessCriteriaMet")
+        ),
         _about_conditions(
             "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"
         ),
@@ -413,9 +416,11 @@ _RULES: Final = (
     ),
     _Rule(
         (),
-        lambda change: "Complete" in change.old.holds
-        and "SuccessCriteriaMet" not in change.old.holds
-        and change.has("SuccessCriteriaMet"),
+        lambda change: (
+            "Complete" in change.old.holds
+            and "SuccessCriteriaMet" not in change.old.holds
+            and change.has("SuccessCriteriaMet")
+        ),
         _about_conditions(
             "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"
         ),
