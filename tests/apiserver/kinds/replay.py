@@ -93,8 +93,11 @@ class Request(NamedTuple):
 
     def decoded(self, body: object) -> tuple[Obj, list[str]]:
         """Return a body as an object, and what is told of its unknown fields."""
-        obj, unknown = decode(body, self.target.row.type)
-        is_told = self.target.query.get("fieldValidation", ["Warn"]) == ["Warn"]
+        row = self.target.row
+        obj, unknown = decode(body, row.type)
+        obj.setdefault("apiVersion", row.group_version)
+        obj.setdefault("kind", row.kind.kind)
+        is_told = self.target.query.get("fieldValidation", [""]) in ([""], ["Warn"])
         return obj, unknown if is_told else []
 
     @property

@@ -22,7 +22,7 @@ def scale(request: Request) -> Reply | None:
         body = {"spec": {"replicas": body[0]["value"]}}
     owner = deepcopy(request.stored)
     if patch is not None:
-        if not isinstance(body["spec"]["replicas"], int):
+        if not isinstance((body.get("spec") or {}).get("replicas"), int):
             return None
         body = merged(scale_of(owner), body, is_strategic=False)
     set_replicas(owner, body)
