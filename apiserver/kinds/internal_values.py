@@ -51,14 +51,14 @@ def internal_value(value: object, type_name: str) -> Any:  # noqa: ANN401 — of
 
 
 def internal_diff(old: object, new: object, type_name: str) -> str:
-    """Return a unified diff of two values as errors print them, one member a line."""
-    diff = unified_diff(_lines(old, type_name), _lines(new, type_name), n=_CONTEXT_LINES)
+    """Return a unified diff of two values of the type as errors print it, one member a line."""
+    return value_diff(internal_value(old, type_name), internal_value(new, type_name))
+
+
+def value_diff(old: object, new: object) -> str:
+    """Return a unified diff of two values that are as errors print them already."""
+    diff = unified_diff(_lines(old), _lines(new), n=_CONTEXT_LINES)
     return "".join(list(diff)[2:])
-
-
-def _lines(value: object, type_name: str) -> list[str]:
-    text = json.dumps(internal_value(value, type_name), indent=1, ensure_ascii=False)
-    return [f"{line}\n" for line in escape_html(text).split("\n")]
 
 
 def go_struct_text(value: Mapping[str, Any], type_name: str) -> str:
@@ -70,6 +70,11 @@ def go_struct_text(value: Mapping[str, Any], type_name: str) -> str:
 @cache
 def _types() -> Mapping[str, Type]:
     return load().types
+
+
+def _lines(value: object) -> list[str]:
+    text = escape_html(json.dumps(value, indent=1, ensure_ascii=False))
+    return [f"{line}\n" for line in text.split("\n")]
 
 
 def _converted(value: Any, type_: Type) -> Any:  # noqa: ANN401 — of the type

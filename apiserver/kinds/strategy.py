@@ -100,6 +100,8 @@ class Strategy:
     grace_period: Callable[[Obj, int | None], int] | None = None
     """(object, seconds that the request asks for, if it does): return the seconds until a deleted
     object is removed, 0: at once. None: all are removed at once."""
+    minds_dependents: bool = True
+    """Whether a delete looks at the propagation policy and adds or removes finalizers for it."""
     returns_deleted: bool = False
     """Whether a delete answers the object's last state instead of a Status."""
     reset_fields: Sequence[tuple[str, ...]] = ()
@@ -111,6 +113,8 @@ class Strategy:
     """Return the fields that a field selector may name, besides those of metadata."""
     cells: Callable[[Obj, float], list[Any]] | None = None
     """(object, now in seconds): return the cells of its row in a Table, in column order."""
+    adjust_list_cells: Callable[[Sequence[Obj], Sequence[list[Any]]], None] | None = None
+    """(objects, their cells) of a whole list: change what depends on the other objects."""
     conversions: Mapping[str, Conversion] = field(default_factory=dict)
     """Of the served versions that are not the stored one, by version (`v1`)."""
     subresources: Mapping[str, "Strategy"] = field(default_factory=dict)

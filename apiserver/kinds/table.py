@@ -41,7 +41,7 @@ _PLACES: Final = {
     ("batch", "jobs"): "workloads.jobs.strategy:JOBS",
     ("coordination.k8s.io", "leases"): "core.leases:LEASES",
     ("discovery.k8s.io", "endpointslices"): "network.endpoint_slices:ENDPOINT_SLICES",
-    ("events.k8s.io", "events"): "core.events:EVENTS",
+    ("events.k8s.io", "events"): "core.events:NEWER_EVENTS",
     (_NETWORKING, "ingressclasses"): "network.ingress_classes:INGRESS_CLASSES",
     (_NETWORKING, "ingresses"): "network.ingresses:INGRESSES",
     (_NETWORKING, "ipaddresses"): "network.ip_addresses:IP_ADDRESSES",

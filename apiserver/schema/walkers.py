@@ -17,19 +17,7 @@ from typing import Final
 from kvstack.apiserver.schema.findings import ERROR, UNKNOWN, Finding, StopDecodingError
 from kvstack.apiserver.schema.scalars import OMITTED, Read, Value, mismatch, reader
 from kvstack.apiserver.schema.types import Field, Shape, Type
-
-Make = Callable[[], Value]
-
-_ZEROS: Final[dict[Shape, object]] = {
-    Shape.STRING: "",
-    Shape.INT32: 0,
-    Shape.INT64: 0,
-    Shape.FLOAT64: 0,
-    Shape.BOOL: False,
-    Shape.DURATION: "0s",
-    Shape.QUANTITY: "0",
-    Shape.INT_OR_STRING: 0,
-}  # of all others but structs it is null
+from kvstack.apiserver.schema.zeros import always_written, zero
 
 _PLAIN: Final[dict[Shape, type]] = {Shape.STRING: str, Shape.BOOL: bool}
 """Types whose values need no more than a look at their class."""
@@ -64,31 +52,11 @@ class Walkers:
         return reader(type_)
 
 
-def zero(type_: Type) -> Make:
-    """Return what makes the value that Go writes for a type that was not given."""
-    if type_.shape is not Shape.STRUCT:
-        value = _ZEROS.get(type_.shape)
-        return lambda: value
-    always = _always_written(type_)
-    if not always:
-        return dict
-    return lambda: {name: make() for name, make in always}
-
-
-def _always_written(type_: Type) -> list[tuple[str, Make]]:
-    """Return the fields that are written even if they were not given, and their values."""
-    return [
-        (name, (lambda: None) if field.is_pointer else zero(field.type))
-        for name, field in type_.fields.items()
-        if not field.omit_empty
-    ]
-
-
 def _struct(type_: Type, walkers: Walkers) -> Read:
     fields = type_.fields
     members = {name: _member(field, walkers) for name, field in fields.items()}
     find = members.get
-    always = _always_written(type_)
+    always = always_written(type_)
     order = tuple(fields)
     struct = type_.name.rpartition(".")[2]
     unknown = _unknown(type_, walkers)

@@ -7,6 +7,7 @@ from kvstack.apiserver.kinds.core.keyed_data import (
     check_keys,
     check_sealed,
     decoded_length,
+    fill_bytes,
 )
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, too_long
@@ -14,10 +15,14 @@ from kvstack.apiserver.objects.names import length
 from kvstack.apiserver.objects.times import age
 
 
+def _default(obj: Obj) -> None:
+    fill_bytes(obj.get("binaryData"))
+
+
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     texts: dict[str, str] = obj.get("data") or {}
-    blobs: dict[str, str | None] = obj.get("binaryData") or {}
+    blobs: dict[str, str] = obj.get("binaryData") or {}
     check_keys(errors, "data", texts)
     if blobs:
         errors.extend(
@@ -40,4 +45,6 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     return [obj["metadata"]["name"], count, age(obj["metadata"].get("creationTimestamp"), now)]
 
 
-CONFIG_MAPS: Final = Strategy(validate=_validate, validate_update=_validate_update, cells=_cells)
+CONFIG_MAPS: Final = Strategy(
+    default=_default, validate=_validate, validate_update=_validate_update, cells=_cells
+)

@@ -11,10 +11,11 @@ newer API has rules of its own, and there an event that is written never changes
 Errors name the fields of v1 in both.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Conversion, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
 from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
@@ -206,6 +207,16 @@ def _selectable(obj: Obj) -> dict[str, str]:
     }
 
 
+def _selectable_newer(obj: Obj) -> dict[str, str]:
+    fields = _selectable(obj)
+    newer = {f"regarding.{name}": fields[f"involvedObject.{name}"] for _, name in _REFERENCE}
+    return newer | {
+        "reason": fields["reason"],
+        "reportingController": fields["reportingComponent"],
+        "type": fields["type"],
+    }
+
+
 def _cells(obj: Obj, now: float) -> list[Any]:
     first = age(obj.get("firstTimestamp") or obj.get("eventTime"), now)
     last = age(obj["lastTimestamp"], now) if obj.get("lastTimestamp") else first
@@ -238,6 +249,13 @@ EVENTS: Final = Strategy(
     check_name=name_is_path_segment,
     checks_metadata_last=True,
     allows_create_on_update=True,
+    minds_dependents=False,
     selectable=_selectable,
     cells=_cells,
 )
+NEWER_EVENTS: Final = replace(
+    EVENTS,
+    selectable=_selectable_newer,
+    conversions={"v1": Conversion(to_stored=from_newer, to_served=to_newer)},
+)
+"""The strategy of events.k8s.io, whose objects are those of v1 all the same."""

@@ -22,6 +22,12 @@ def check_keys(errors: Errors, path: str, keys: Iterable[str]) -> None:
             add_invalid(errors, key(path, each), each, messages)
 
 
+def fill_bytes(blobs: dict[str, str | None] | None) -> None:
+    """Make null values empty: bytes that are null and none at all are the same in the store."""
+    if blobs and None in blobs.values():
+        blobs.update({name: "" for name, value in blobs.items() if value is None})
+
+
 def check_sealed(new: Obj, old: Obj, *names: str) -> list[FieldError]:
     """Return the errors of changing maps (or opening the seal) of an object that was sealed."""
     if not old.get("immutable"):
@@ -32,11 +38,11 @@ def check_sealed(new: Obj, old: Obj, *names: str) -> list[FieldError]:
     return [forbidden(each, _SEALED) for each in changed]
 
 
-def decoded_length(text: str | None) -> int:
-    """Return how many bytes a base64 text stands for; none if the value is null."""
-    return len(text) * 3 // 4 - text.count("=", -2) if text else 0
+def decoded_length(text: str) -> int:
+    """Return how many bytes a base64 text stands for."""
+    return len(text) * 3 // 4 - text.count("=", -2)
 
 
-def decoded(text: str | None) -> bytes:
-    """Return the bytes a base64 text stands for; none if the value is null."""
-    return base64.b64decode(text) if text else b""
+def decoded(text: str) -> bytes:
+    """Return the bytes a base64 text stands for."""
+    return base64.b64decode(text)

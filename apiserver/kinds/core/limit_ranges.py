@@ -3,8 +3,7 @@
 For one resource: min ≤ defaultRequest ≤ default ≤ max.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.resource_names import (
@@ -28,11 +27,15 @@ from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_label_key
 from kvstack.apiserver.objects.quantity import Quantity, parse
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 POD: Final = "Pod"
 CONTAINER: Final = "Container"
 CLAIM: Final = "PersistentVolumeClaim"
 
 _AMOUNTS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+_ONE: Final = parse("1")
 _MILLI_MAX: Final = (2**63 - 1) // 1000
 _ORDERED: Final = (
     ("min", "max", "min", "min", "min value {} is greater than max value {}"),
@@ -146,7 +149,7 @@ def _check_ratio(errors: Errors, path: str, resource: str, amounts: dict[str, Qu
     if ratio is None:
         return
     field = key(child(path, "maxLimitRequestRatio"), resource)
-    if ratio < parse("1"):
+    if ratio < _ONE:
         errors.append(invalid(field, str(ratio), f"ratio {ratio} is less than 1"))
     if "min" not in amounts or "max" not in amounts:
         return

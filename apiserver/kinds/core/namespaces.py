@@ -103,8 +103,7 @@ def _check_finalizer(errors: Errors, path: str, name: str) -> None:
 
 
 def _selectable(obj: Obj) -> dict[str, str]:
-    # `name` without `metadata.` is an old mistake that clients rely on.
-    return {"status.phase": obj["status"].get("phase", ""), "name": obj["metadata"]["name"]}
+    return {"status.phase": obj["status"].get("phase", "")}
 
 
 def _cells(obj: Obj, now: float) -> list[Any]:

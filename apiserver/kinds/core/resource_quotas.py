@@ -80,9 +80,9 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
 
 def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
-    scopes = new.get("spec", {}).get("scopes") or []
-    if set(scopes) != set(old.get("spec", {}).get("scopes") or ()):
-        errors.append(invalid("spec.scopes", scopes or None, IMMUTABLE))
+    scopes = new.get("spec", {}).get("scopes")
+    if set(scopes or ()) != set(old.get("spec", {}).get("scopes") or ()):
+        errors.append(invalid("spec.scopes", scopes, IMMUTABLE))
     return errors
 
 

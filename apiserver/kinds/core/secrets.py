@@ -4,8 +4,6 @@ import base64
 from collections.abc import Callable
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.core.json_objects import object_problem
-
 from kvstack.apiserver.kinds.core.key_pairs import key_pair_problem
 from kvstack.apiserver.kinds.core.keyed_data import (
     DATA_BYTES_MAX,
@@ -13,11 +11,13 @@ from kvstack.apiserver.kinds.core.keyed_data import (
     check_sealed,
     decoded,
     decoded_length,
+    fill_bytes,
 )
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, required, too_long
 from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.json_text import JsonError, parse, type_word
 from kvstack.apiserver.objects.names import IMMUTABLE
 from kvstack.apiserver.objects.times import age
 
@@ -28,6 +28,7 @@ SERVICE_ACCOUNT: Final = "kubernetes.io/service-account.name"
 
 def _default(obj: Obj) -> None:
     obj.setdefault("type", OPAQUE)
+    fill_bytes(obj.get("data"))
     texts: dict[str, str] | None = obj.pop("stringData", None)
     if texts:
         data = obj.get("data") or {}
@@ -44,7 +45,7 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
-    data: dict[str, str | None] = obj.get("data") or {}
+    data: dict[str, str] = obj.get("data") or {}
     check_keys(errors, "data", data)
     if sum(map(decoded_length, data.values())) > DATA_BYTES_MAX:
         errors.append(too_long("data", DATA_BYTES_MAX))
@@ -65,9 +66,7 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     if obj.get("type") != TLS:
         return []
     data = obj.get("data") or {}
-    problem = key_pair_problem(
-        decoded(data.get("tls.crt", "")), decoded(data.get("tls.key", ""))
-    )
+    problem = key_pair_problem(decoded(data.get("tls.crt", "")), decoded(data.get("tls.key", "")))
     return [problem] if problem else []
 
 
@@ -89,36 +88,48 @@ def _selectable(obj: Obj) -> dict[str, str]:
     return {"type": obj.get("type", "")}
 
 
-_CheckType = Callable[[Obj, dict[str, str | None], Errors], None]
+_CheckType = Callable[[Obj, dict[str, str], Errors], None]
 
 
-def _needs_account(obj: Obj, _data: dict[str, str | None], errors: Errors) -> None:
+def _needs_account(obj: Obj, _data: dict[str, str], errors: Errors) -> None:
     if not (obj["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT):
         errors.append(required(key("metadata.annotations", SERVICE_ACCOUNT)))
 
 
 def _needs_json(name: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str | None], errors: Errors) -> None:
+    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
         path = key("data", name)
         if name not in data:
             errors.append(required(path))
             return
-        problem = object_problem(decoded(data[name]))
+        problem = _object_problem(decoded(data[name]))
         if problem:
             errors.append(invalid(path, "<secret contents redacted>", problem))
 
     return check
 
 
+def _object_problem(data: bytes) -> str:
+    """Return why the bytes are no object of JSON, empty if they are one."""
+    try:
+        value = parse(data)
+    except JsonError as error:
+        return str(error)
+    if value is None or isinstance(value, dict):
+        return ""
+    word = type_word(value)
+    return f"json: cannot unmarshal {word} into Go value of type map[string]interface {{}}"
+
+
 def _needs_keys(*names: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str | None], errors: Errors) -> None:
+    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
         errors.extend(required(key("data", name)) for name in names if name not in data)
 
     return check
 
 
 def _needs_one_of(*names: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str | None], errors: Errors) -> None:
+    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
         if not any(name in data for name in names):
             errors.extend(required(key("data", name)) for name in names)
 
@@ -126,7 +137,7 @@ def _needs_one_of(*names: str) -> _CheckType:
 
 
 def _needs_content(name: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str | None], errors: Errors) -> None:
+    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
         if not data.get(name):
             errors.append(required(key("data", name)))
 

@@ -41,7 +41,9 @@ _BASIC: Final = {
     "float64": Shape.FLOAT64,
     "time.Duration": Shape.INT64,
     "any": Shape.RAW,
+    "interface{}": Shape.RAW,
 }
+_BASIC_KINDS: Final = {"any": "interface {}", "interface{}": "interface {}"}
 _LEAVES: Final = {
     "api/resource.Quantity": Shape.QUANTITY,
     "intstr.IntOrString": Shape.INT_OR_STRING,
@@ -82,6 +84,8 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
     types = _Types(sources / "types")
     for name in types.roots():
         types.node(name)
+    for group, version, kind, name in text_tables.read(sources / "kinds.json"):
+        types.add_kind(group, version, kind, name)
     storage = text_tables.read(sources / "storage.json")
     selectable = text_tables.read(sources / "selectable.json")
     columns = text_tables.read(sources / "columns.json")
@@ -93,7 +97,7 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
         {
             "nodes": types.nodes,
             "names": dict(sorted(types.names.items())),
-            "kinds": types.kinds,
+            "kinds": sorted(types.kinds),
             "resources": resources,
         }
     )
@@ -134,6 +138,11 @@ class _Types:
             for kind in row.get("kinds", ()):
                 self.kinds.append([*kind, self._openapi_name(name)])
 
+    def add_kind(self, group: str, version: str, kind: str, name: str) -> None:
+        """Say what the objects of a kind are that no OpenAPI document names."""
+        self.node(name)
+        self.kinds.append([group, version, kind, self._openapi_name(name)])
+
     def node(self, text: str, package: str = "", **listing: object) -> int:
         """Return the index of the type that Go writes as `text` within a package."""
         text = text.lstrip("*")
@@ -148,7 +157,7 @@ class _Types:
             kind = f"map[{self._go_kind(match[1], package)}]{self._go_kind(match[2], package)}"
             return self._map(kind, element, listing)
         if text in _BASIC:
-            return self._add(_BASIC[text], text.replace("any", "interface {}"))
+            return self._add(_BASIC[text], _BASIC_KINDS.get(text, text))
         return self._named(text, package, listing)
 
     def _named(self, text: str, package: str, listing: Row) -> int:
@@ -271,7 +280,7 @@ class _Types:
         if match:
             return f"map[{self._go_kind(match[1], package)}]{self._go_kind(match[2], package)}"
         if text in _BASIC:
-            return text.replace("any", "interface {}")
+            return _BASIC_KINDS.get(text, text)
         full = self._full_name(text, package)
         row = self._rows.get(full, {})
         if "alias" in row:

@@ -15,6 +15,7 @@ _MORE: Final = (  # never in an OpenAPI document, but spoken or stored
     "k8s.io/api/admission/v1beta1",
     "k8s.io/api/apidiscovery/v2",
     "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1",
+    "k8s.io/apimachinery/pkg/apis/meta/v1beta1",
     "k8s.io/apimachinery/pkg/types",
 )
 _INTERNAL: Final = "k8s.io/kubernetes/pkg/apis"

@@ -40,6 +40,11 @@ TABLE: Final = load()
 WARNINGS_LENGTH_MAX: Final = 4096
 """Longer texts are cut by the server; they are not compared."""
 
+TOLD_OF_RESOURCES: Final = (
+    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+)
+"""Warnings about a resource as such, whatever is asked of it; the hooks know nothing of them."""
+
 EQUAL, DIFFERENT, ASIDE = "equal", "different", "aside"
 
 
@@ -125,6 +130,8 @@ def recorded(name: str) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+Admit = Callable[[Obj, Obj | None], None]
+"""(new, stored or None): change the new object as plugins do that are on by default."""
 Act = Callable[[Request], Reply | None]
 """Answers a request; None: it is set aside."""
 Acts = Mapping[tuple[str, str, str], Act]
@@ -135,7 +142,7 @@ class Replay:
     """The steps of one scenario, one after the other."""
 
     def __init__(self, acts: Acts | None = None) -> None:
-        """Know no objects; `acts` answer POSTs to subresources that are no part of the object."""
+        """Know no objects; `acts` answer what is no plain write of an object or of a part of it."""
         self._stored: dict[Key, Obj] = {}
         self._changed: set[Key] = set()
         self._acts = acts or {}
@@ -160,7 +167,8 @@ class Replay:
             return self._read(target, step)
         request = Request(target, step, strategy, self._stored.get(target.key), self._stored)
         if act is not None:
-            reply = None if request.stored is None else _refusals(act, request)
+            is_known = request.stored is not None or not target.subresource
+            reply = _refusals(act, request) if is_known else None
             if reply is not None:
                 self._stored.update(reply.changed)
                 self._changed.update(reply.changed)
@@ -253,8 +261,8 @@ def _refusals(act: Act, request: Request) -> Reply | None:
         return Reply(400, {"message": str(error)}, [])
 
 
-def create(request: Request) -> Reply:
-    """Answer a POST of an object."""
+def create(request: Request, admit: Admit | None = None) -> Reply:
+    """Answer a POST of an object; `admit` stands for the one of `ADMISSION`."""
     target, strategy, context = request.target, request.strategy, request.context()
     row, answer = target.row, request.step["answer"]
     obj, unknown = request.decoded(request.step["body"])
@@ -269,7 +277,7 @@ def create(request: Request) -> Reply:
     if not meta.get("name") and meta.get("generateName"):
         named = answer.get("details") or answer["metadata"]
         meta["name"] = metadata.generated_name(meta["generateName"], named["name"][-5:])
-    admit = ADMISSION.get((row.group, row.name))
+    admit = admit or ADMISSION.get((row.group, row.name))
     if admit is not None:
         admit(obj, None)
     if strategy.has_generation:
@@ -302,8 +310,8 @@ def _create_errors(
     return errors + strategy.validate(obj, context)
 
 
-def update(request: Request) -> Reply:
-    """Answer a PUT or a merge patch of an object, or of one of its parts."""
+def update(request: Request, admit: Admit | None = None) -> Reply:
+    """Answer a PUT or a merge patch of an object, or of one of its parts; `admit` as above."""
     target, strategy, context, old = (
         request.target,
         request.strategy,
@@ -324,7 +332,7 @@ def update(request: Request) -> Reply:
     if not meta.get("resourceVersion"):
         meta["resourceVersion"] = old["metadata"]["resourceVersion"]
     owners = metadata.drop_duplicate_owners(meta)
-    admit = ADMISSION.get((row.group, row.name))
+    admit = admit or ADMISSION.get((row.group, row.name))
     if admit is not None and not target.subresource:
         admit(obj, old)
     metadata.keep_system_fields(meta, old["metadata"])
@@ -341,8 +349,11 @@ def update(request: Request) -> Reply:
 
 def _refuse(row: Resource, meta: Obj, errors: list[FieldError]) -> None:
     if errors:
-        kind = GroupKind(row.group, row.kind.kind)
-        raise status.invalid(kind, meta.get("name", ""), list(dict.fromkeys(errors)))
+        group = "" if row.group == "events.k8s.io" else row.group
+        distinct = {str(each): each for each in errors}
+        raise status.invalid(
+            GroupKind(group, row.kind.kind), meta.get("name", ""), list(distinct.values())
+        )
 
 
 def _to_stored(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
@@ -418,6 +429,7 @@ def _compare_status(answer: Obj, ours: Obj) -> Result:
 
 def _compare_warnings(theirs: list[str], ours: list[str]) -> Result:
     ours = list(dict.fromkeys(ours))
+    theirs = [each for each in theirs if each not in TOLD_OF_RESOURCES]
     if ours != theirs and len("".join(ours)) < WARNINGS_LENGTH_MAX:
         return Result(DIFFERENT, f"warnings {ours!r}\n not {theirs!r}")
     return Result(EQUAL)
@@ -485,10 +497,35 @@ def _tolerate_failing_nodes(spec: Obj) -> None:
     spec["tolerations"] = tolerations
 
 
-ADMISSION: Final[Mapping[tuple[str, str], Callable[[Obj, Obj | None], None]]] = {
+def taint_node(node: Obj, old: Obj | None) -> None:
+    """Set what the plugin TaintNodesByCondition sets on new nodes."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    if old is None:
+        spec = node.setdefault("spec", {})
+        taints = spec.get("taints") or []
+        if not any(taint.items() <= each.items() for each in taints):
+            spec["taints"] = [*taints, taint]
+
+
+def protect(finalizer: str) -> Admit:
+    """Return what the plugin StorageObjectInUseProtection does to new objects."""
+
+    def admit(obj: Obj, old: Obj | None) -> None:
+        finalizers = obj["metadata"].get("finalizers") or []
+        if old is None and finalizer not in finalizers:
+            obj["metadata"]["finalizers"] = [*finalizers, finalizer]
+
+    return admit
+
+
+ADMISSION: Final[Mapping[tuple[str, str], Admit]] = {
+    ("", "nodes"): taint_node,
+    ("", "persistentvolumeclaims"): protect("kubernetes.io/pvc-protection"),
+    ("", "persistentvolumes"): protect("kubernetes.io/pv-protection"),
     ("", "pods"): admit_pod,
+    ("storage.k8s.io", "volumeattributesclasses"): protect("kubernetes.io/vac-protection"),
 }
-"""What plugins that are on by default change in every object of a kind: (new, stored or None)."""
+"""What plugins that are on by default change in every object of a kind."""
 
 _TOKEN_VOLUME: Final = '"name": "kube-api-access-'
 _PRIORITIES: Final = {

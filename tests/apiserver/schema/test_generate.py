@@ -11,6 +11,7 @@ from kvstack.apiserver.schema.generate.compiler import compile_tables, is_stale
 from kvstack.apiserver.schema.generate.go_source import read_package
 from kvstack.apiserver.schema.generate.importer import import_release
 from kvstack.apiserver.schema.load import read_table
+from kvstack.apiserver.schema.resource import Kind
 from kvstack.apiserver.schema.types import Shape
 
 GO = """\
@@ -83,6 +84,7 @@ PACKAGES = {
     "apiextensions-apiserver/pkg/apis/apiextensions/types.go": "package apiextensions\n",
     "kube-aggregator/pkg/apis/apiregistration/types.go": "package apiregistration\n",
     "apimachinery@v0.1.2/pkg/apis/meta/v1/types.go": META,
+    "apimachinery@v0.1.2/pkg/apis/meta/v1beta1/types.go": "package v1beta1\n",
     "apimachinery@v0.1.2/pkg/types/uid.go": "package types\n\ntype UID string\n",
     "apimachinery@v0.1.2/pkg/version/types.go": INFO,
     "kubernetes@v1.2.3/pkg/apis/apps/types.go": "type FooSpec struct {\n\tSize int\n}\n",
@@ -156,6 +158,13 @@ def release(tmp_path: Path) -> Path:
     return root
 
 
+def write_by_hand(target: Path, **tables: object) -> None:
+    """Write the tables that are not imported."""
+    for name, empty in {"storage": {}, "selectable": {}, "columns": {}, "kinds": []}.items():
+        text = json.dumps(tables.get(name, empty))
+        (target / f"{name}.json").write_text(text, encoding="utf-8")
+
+
 def test_the_data_file_is_that_of_the_text_tables() -> None:
     assert not is_stale()
 
@@ -193,11 +202,11 @@ def test_a_release_becomes_text_tables_and_a_table(release: Path, tmp_path: Path
     assert '{"name": "colors", "go": "Colors", "type": "[]Color", "number": 1,' in text
     internal = text_tables.read(target / "internal" / "apps.json")
     assert internal["types"][0]["fields"] == [{"go": "Size", "type": "int"}]
-    for name in ("storage", "selectable", "columns"):
-        (target / f"{name}.json").write_text("{}", encoding="utf-8")
+    write_by_hand(target)
     table = read_table(compile_tables(target))
     row = table.resource("apps", "v1", "foos")
     assert row is not None
+    assert table.type_of(Kind("", "v1", "Thing")) is None
     assert row.short_names == ("fo",)
     assert list(row.subresources) == ["status"]
     spec = row.type.fields["spec"]
@@ -211,15 +220,21 @@ def test_a_release_becomes_text_tables_and_a_table(release: Path, tmp_path: Path
     assert normalize({}, row.type) == {"metadata": {}, "spec": {"size": None}}
 
 
+def test_kinds_that_no_document_names_are_added(release: Path, tmp_path: Path) -> None:
+    target = tmp_path / "sources"
+    import_release(release, target)
+    write_by_hand(target, kinds=[["", "v1", "Thing", "apps/v1.FooSpec"]])
+    found = read_table(compile_tables(target)).type_of(Kind("", "v1", "Thing"))
+    assert found is not None
+    assert found.name == "io.k8s.api.apps.v1.FooSpec"
+
+
 def test_storage_that_the_hash_contradicts_is_refused(release: Path, tmp_path: Path) -> None:
     target = tmp_path / "sources"
     import_release(release, target)
     rows = text_tables.read(target / "resources.json")
     rows[0]["storageVersionHash"] = "x"
     (target / "resources.json").write_text(json.dumps(rows), encoding="utf-8")
-    for name in ("selectable", "columns"):
-        (target / f"{name}.json").write_text("{}", encoding="utf-8")
-    storage = {"foos.apps": {"prefix": "foos", "version": "v1"}}
-    (target / "storage.json").write_text(json.dumps(storage), encoding="utf-8")
+    write_by_hand(target, storage={"foos.apps": {"prefix": "foos", "version": "v1"}})
     with pytest.raises(ValueError, match="another storageVersionHash"):
         compile_tables(target)

@@ -117,15 +117,15 @@ def test_types_of_kinds_that_are_no_resources() -> None:
     for kind in (
         Kind("", "v1", "PodList"),
         Kind("", "v1", "Status"),
+        Kind("", "v1", "RangeAllocation"),
         Kind("meta.k8s.io", "v1", "WatchEvent"),
+        Kind("meta.k8s.io", "v1", "PartialObjectMetadata"),
         Kind("policy", "v1", "Eviction"),
     ):
         found = TABLE.type_of(kind)
-        if kind.kind == "WatchEvent":
-            assert found is None
-        else:
-            assert found is not None
-            assert found.name.endswith(f".{kind.kind}")
+        assert found is not None
+        assert found.name.endswith(f".{kind.kind}")
+    assert TABLE.type_of(Kind("", "v1", "Nothing")) is None
 
 
 def test_rows_can_be_added_and_removed() -> None:
