@@ -59,11 +59,15 @@ _MONTH: Final = _Field(
     12,
     {
         name: number
-        for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
+        for number, name in enumerate(
+            ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1
+        )
     },
 )
 _WEEKDAY: Final = _Field(
-    0, 6, {name: number for number, name in enumerate("sun mon tue wed thu fri sat".split())}
+    0,
+    6,
+    {name: number for number, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])},
 )
 _FIELDS: Final = (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
 _STARS: Final = frozenset({"*", "?"})

@@ -62,7 +62,7 @@ def parse(data: bytes) -> Json:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         return _parse_again(data)
-    if data.count(b"{") + data.count(b"[") > DEPTH_MAX and _depth(value) > DEPTH_MAX:
+    if data.count(b"{") + data.count(b"[") > DEPTH_MAX and depth(value) > DEPTH_MAX:
         check_syntax(data)
     return value
 
@@ -116,6 +116,40 @@ def write_sorted(value: Json) -> bytes:
     return _escaped(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
 
 
+def depth(value: Json) -> int:
+    """Return how deep lists and objects nest."""
+    levels = 0
+    level: list[Any] = [value]
+    while level := [each for each in level if isinstance(each, (dict, list))]:
+        levels += 1
+        level = [
+            child for each in level for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    return levels
+
+
+def copied(value: Json) -> Json:
+    """Return the value with lists and objects of its own."""
+    return orjson.loads(orjson.dumps(value)) if isinstance(value, (dict, list)) else value
+
+
+def equal(left: Json, right: Json) -> bool:
+    """Tell whether two values are the same in JSON: 1 is neither true nor 1.0."""
+    if type(left) is not type(right):
+        return False
+    if not isinstance(left, (dict, list)):
+        return bool(left == right)
+    option = orjson.OPT_SORT_KEYS
+    return orjson.dumps(left, option=option) == orjson.dumps(right, option=option)
+
+
+def sort_members(value: dict[str, Any]) -> None:
+    """Put the members of an object into the order of their names, as Go writes a map."""
+    members = sorted(value.items())
+    value.clear()
+    value.update(members)
+
+
 def canonical_number(number: float) -> int | float:
     """Return a number of untyped content as it comes back from Go's maps.
 
@@ -150,18 +184,6 @@ def _escaped(text: bytes) -> bytes:
         if character in text:
             text = text.replace(character, escape)
     return text
-
-
-def _depth(value: Json) -> int:
-    """Return how deep lists and objects nest."""
-    depth = 0
-    level: list[Any] = [value]
-    while level := [each for each in level if isinstance(each, (dict, list))]:
-        depth += 1
-        level = [
-            child for each in level for child in (each.values() if isinstance(each, dict) else each)
-        ]
-    return depth
 
 
 def _objects(value: Json) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ its arrays when they are asked for.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 from typing_extensions import override
@@ -20,7 +20,7 @@ from kvstack.apiserver.schema.resource import (
     Storage,
     Subresource,
 )
-from kvstack.apiserver.schema.table import Table
+from kvstack.apiserver.schema.table import Priority, Table
 from kvstack.apiserver.schema.types import NO_DEFAULT, Field, Shape, Type
 
 DATA: Final = Path(__file__).resolve().parent / "data" / "kubernetes.json"
@@ -36,27 +36,36 @@ _NO_EXTRA: Final[dict[str, Any]] = {}
 
 def load() -> Table:
     """Return a table of the built-in kinds; types and rows are shared, rows added to it are not."""
-    types, kinds, rows = _built_in()
-    return Table(types, kinds, rows)
+    return _built_in().table()
 
 
 def read_table(data: bytes) -> Table:
     """Return the table that the contents of a data file describe."""
-    types, kinds, rows = _read(data)
-    return Table(types, kinds, rows)
+    return _read(data).table()
+
+
+class _Contents(NamedTuple):
+    types: Mapping[str, Type]
+    kinds: dict[Kind, str]
+    rows: list[Resource]
+    priorities: dict[str, Priority]
+
+    def table(self) -> Table:
+        return Table(self.types, self.kinds, self.rows, self.priorities)
 
 
 @cache
-def _built_in() -> tuple[Mapping[str, Type], dict[Kind, str], list[Resource]]:
+def _built_in() -> _Contents:
     return _read(DATA.read_bytes())
 
 
-def _read(data: bytes) -> tuple[Mapping[str, Type], dict[Kind, str], list[Resource]]:
+def _read(data: bytes) -> _Contents:
     tables = orjson.loads(data)
     types = _Types(tables["nodes"], tables["names"])
     kinds = {Kind(group, version, kind): name for group, version, kind, name in tables["kinds"]}
     rows = [_resource(row, types, kinds) for row in tables["resources"]]
-    return types, kinds, rows
+    priorities = {name: Priority(*each) for name, each in tables["priorities"].items()}
+    return _Contents(types, kinds, rows, priorities)
 
 
 class _Types(Mapping[str, Type]):

@@ -9,20 +9,34 @@ and removed while the server runs (custom resources); the table does no locking.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from kvstack.apiserver.schema.resource import Kind, Resource
 from kvstack.apiserver.schema.types import Type
+
+
+class Priority(NamedTuple):
+    """Where discovery lists a group and version; higher is earlier."""
+
+    group: int
+    version: int
 
 
 class Table:
     """All resources that can be served, and all types."""
 
     def __init__(
-        self, types: Mapping[str, Type], kinds: Mapping[Kind, str], resources: list[Resource]
+        self,
+        types: Mapping[str, Type],
+        kinds: Mapping[Kind, str],
+        resources: list[Resource],
+        priorities: Mapping[str, Priority],
     ) -> None:
         """Hold the given rows, in order; `kinds` names the types of the kinds of objects."""
         self.types = types
         """By their names in OpenAPI v3; KeyError: there is none."""
+        self.priorities = priorities
+        """Of the built-in groups and versions, such as `apps/v1`, that have an APIService."""
         self._kind_names = kinds
         self._resources: dict[tuple[str, str, str], Resource] = {}
         self._by_kind: dict[Kind, Resource] = {}

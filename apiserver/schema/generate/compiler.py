@@ -99,6 +99,7 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
             "names": dict(sorted(types.names.items())),
             "kinds": sorted(types.kinds),
             "resources": resources,
+            "priorities": text_tables.read(sources / "priorities.json"),
         }
     )
 

@@ -160,7 +160,13 @@ def release(tmp_path: Path) -> Path:
 
 def write_by_hand(target: Path, **tables: object) -> None:
     """Write the tables that are not imported."""
-    for name, empty in {"storage": {}, "selectable": {}, "columns": {}, "kinds": []}.items():
+    for name, empty in {
+        "storage": {},
+        "selectable": {},
+        "columns": {},
+        "kinds": [],
+        "priorities": {},
+    }.items():
         text = json.dumps(tables.get(name, empty))
         (target / f"{name}.json").write_text(text, encoding="utf-8")
 
