@@ -51,24 +51,15 @@ class _Field(NamedTuple):
     names: Mapping[str, int] = {}
 
 
+def _numbered(words: str, first: int) -> Mapping[str, int]:
+    return {word: number for number, word in enumerate(words.split(), first)}
+
+
 _MINUTE: Final = _Field(0, 59)
 _HOUR: Final = _Field(0, 23)
 _DAY: Final = _Field(1, 31)
-_MONTH: Final = _Field(
-    1,
-    12,
-    {
-        name: number
-        for number, name in enumerate(
-            ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1
-        )
-    },
-)
-_WEEKDAY: Final = _Field(
-    0,
-    6,
-    {name: number for number, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])},
-)
+_MONTH: Final = _Field(1, 12, _numbered("jan feb mar apr may jun jul aug sep oct nov dec", 1))
+_WEEKDAY: Final = _Field(0, 6, _numbered("sun mon tue wed thu fri sat", 0))
 _FIELDS: Final = (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
 _STARS: Final = frozenset({"*", "?"})
 _ZONE_PREFIXES: Final = ("TZ=", "CRON_TZ=")
@@ -128,8 +119,9 @@ def _described(text: str, zone: str) -> Schedule:
 def _listed(text: str, zone: str) -> Schedule:
     fields = text.split()
     if len(fields) != len(_FIELDS):
+        found = " ".join(fields)
         raise ScheduleError(
-            f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: [{' '.join(fields)}]"
+            f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: [{found}]"
         )
     read = [_read(field, kind) for field, kind in zip(fields, _FIELDS, strict=True)]
     minutes, hours, days, months, weekdays = (values for values, _ in read)

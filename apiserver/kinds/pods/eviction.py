@@ -176,8 +176,9 @@ def _allows_unready(budget: Obj) -> bool:
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     budget_status = budget.get("status") or {}
-    desired = budget_status.get("desiredHealthy", 0)
-    return budget_status.get("currentHealthy", 0) >= desired > 0
+    desired: int = budget_status.get("desiredHealthy", 0)
+    current: int = budget_status.get("currentHealthy", 0)
+    return current >= desired > 0
 
 
 def _why_blocked(name: str, budget_status: Obj) -> str:

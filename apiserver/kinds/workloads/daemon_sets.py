@@ -165,15 +165,17 @@ def _spec_errors(
 
 
 def _check_strategy(errors: Errors, strategy: Obj, path: str) -> None:
-    type_, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    type_: str = strategy.get("type", "")
+    rolling: Obj | None = strategy.get("rollingUpdate")
     rolling_path = child(path, "rollingUpdate")
     if type_ not in _UPDATE_STRATEGIES:
         printed = internal_value(strategy, _UPDATE_STRATEGY)
         errors.append(not_supported(path, printed, _UPDATE_STRATEGIES))
-    elif type_ == "RollingUpdate" and rolling is None:
-        errors.append(required(rolling_path))
     elif type_ == "RollingUpdate":
-        _check_rolling(errors, rolling, rolling_path)
+        if rolling is None:
+            errors.append(required(rolling_path))
+        else:
+            _check_rolling(errors, rolling, rolling_path)
 
 
 def _check_rolling(errors: Errors, rolling: Obj, path: str) -> None:

@@ -1,7 +1,6 @@
 """ReplicationControllers: what ReplicaSets were before; the selector is a map, and may change.
 
-Some rules are told after all others, as upstream's declarative validation does. What a template of a
-removed version held and could not be converted is kept in annotations with a prefix of their own.
+Some rules are told after all others, as upstream's declarative validation does.
 """
 
 from typing import Final
@@ -24,11 +23,12 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
 )
 from kvstack.apiserver.kinds.workloads.replica_sets import REPLICA_COUNTS, replicas_selectable
 from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
+from kvstack.apiserver.objects.field_errors import FieldError, invalid, not_found, required
 from kvstack.apiserver.objects.names import check_dns_subdomain
 
 _CHARACTERS: Final = "253 characters"
 _BYTES: Final = "253 bytes"
+_LOST: Final = "non-convertible.kubernetes.io"
 
 
 def _default(obj: Obj) -> None:
@@ -62,10 +62,27 @@ def _validate(obj: Obj, context: Context) -> list[FieldError]:
 
 
 def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
-    template = (old["spec"] or {}).get("template")
-    return check_with_tolerances(
-        lambda tolerances: _spec_errors(new, context, tolerances), template
+    errors = check_with_tolerances(
+        lambda tolerances: _spec_errors(new, context, tolerances), old["spec"].get("template")
     )
+    _check_lost_fields(errors, new, old)
+    return errors
+
+
+def _check_lost_fields(errors: Errors, new: Obj, old: Obj) -> None:
+    """Check what a removed version said that this one cannot say."""
+    annotations = old["metadata"].get("annotations") or {}
+    for name in sorted(annotations):
+        prefix, _, field = name.partition("/")
+        if not prefix.startswith(_LOST) or not field or "/" in field:
+            continue
+        selector = new["spec"].get("selector")
+        if "selector" not in field:
+            lost = not_found(field, annotations[name])
+            errors.append(lost._replace(body=f"{lost.body}: unknown non-convertible field"))
+        elif selector != old["spec"].get("selector"):
+            message = "cannot update non-convertible selector"
+            errors.append(invalid("spec.selector", dict(sorted((selector or {}).items())), message))
 
 
 def _spec_errors(obj: Obj, context: Context, tolerances: Tolerances) -> list[FieldError]:

@@ -5,13 +5,13 @@
         for step in scenario["steps"]:
             result = replay.play(step)
 
-A step is `{note, method, path, type?, body, now?, status, answer, warnings?}`; `type` is the content
-type where it is not JSON, `now` the time of the request. What a step wrote is known to the steps
-after it as the answer shows it, so one difference does not cause others.
+A step is `{note, method, path, type?, body, now?, status, answer, warnings?}`; `type` is the
+content type where it is not JSON, `now` the time of the request. What a step wrote is known to the
+steps after it as the answer shows it, so one difference does not cause others.
 
 A step is set aside when the hooks have no part in its answer: reads and deletes, bodies that could
-not be decoded, refusals of admission plugins, missing objects, conflicts. Of admission there is here
-what changes every object of a kind, see `ADMISSION`.
+not be decoded, refusals of admission plugins, missing objects, conflicts. Of admission there is
+here what changes every object of a kind, see `ADMISSION`.
 """
 
 import gzip

@@ -3,7 +3,7 @@
 The rules about replicas are told after all others, as upstream's declarative validation does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Final
 
@@ -49,7 +49,7 @@ _SELECT_POLICIES: Final = ("Disabled", "Max", "Min")
 _POLICY_TYPES: Final = ("Percent", "Pods")
 _PERCENT: Final = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _PODS: Final = {"type": "Pods", "value": 4, "periodSeconds": 15}
-_RULES: Final = {
+_RULES: Final[Mapping[str, Obj]] = {
     "scaleUp": {
         "stabilizationWindowSeconds": 0,
         "selectPolicy": "Max",

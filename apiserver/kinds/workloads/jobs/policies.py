@@ -128,9 +128,11 @@ def check_success_policy(errors: Errors, spec: Obj, path: str) -> None:
         errors.append(required(rules_path, message))
     if len(rules) > RULES_MAX:
         errors.append(too_many(rules_path, len(rules), RULES_MAX))
-    completions = spec.get("completions")
-    # Without completions, which is an error by itself, nothing can be said of the numbers.
-    for position, rule in enumerate(rules if completions is not None else ()):
+    completions: int | None = spec.get("completions")
+    if completions is None:
+        # That is an error by itself, and nothing can be said of the numbers.
+        return
+    for position, rule in enumerate(rules):
         _check_success_rule(errors, rule, index(rules_path, position), completions)
 
 

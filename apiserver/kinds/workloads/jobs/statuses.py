@@ -42,7 +42,7 @@ class _Side(NamedTuple):
     def is_finished(self) -> bool:
         return "Complete" in self.holds or "Failed" in self.holds
 
-    def count(self, name: str) -> int:
+    def number(self, name: str) -> int:
         value: int = self.status.get(name) or 0
         return value
 
@@ -253,7 +253,7 @@ def _shared_index_error(change: _Change) -> FieldError:
 
 
 def _has_shrunk(change: _Change, name: str) -> bool:
-    return change.new.count(name) < change.old.count(name)
+    return change.new.number(name) < change.old.number(name)
 
 
 def _succeeded_shrunk(change: _Change) -> bool:
@@ -323,7 +323,7 @@ _RULES: Final = (
     ),
     _Rule(
         ("finished", "active"),
-        lambda change: change.new.is_finished and change.new.count("active") > 0,
+        lambda change: change.new.is_finished and change.new.number("active") > 0,
         _about("active", "active>0 is invalid for finished job"),
     ),
     _Rule(
@@ -358,13 +358,13 @@ _RULES: Final = (
     ),
     _Rule(
         ("finished", "terminating"),
-        lambda change: change.new.is_finished and change.new.count("terminating") > 0,
+        lambda change: change.new.is_finished and change.new.number("terminating") > 0,
         _about("terminating", "terminating>0 is invalid for finished job"),
     ),
     _Rule(
         ("ready", "active"),
         lambda change: (
-            change.new.count("ready") > change.new.count("active") and _is_given(change, "ready")
+            change.new.number("ready") > change.new.number("active") and _is_given(change, "ready")
         ),
         _about("ready", "cannot set more ready pods than active"),
     ),
