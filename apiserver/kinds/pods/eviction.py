@@ -17,7 +17,7 @@ from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from kvstack.apiserver.kinds.pods.conditions import has_ended, is_ready, set_condition
-from kvstack.apiserver.kinds.workloads.budget_status import (
+from kvstack.apiserver.kinds.budget_status import (
     DISRUPTION_ALLOWED,
     set_disruption_allowed,
 )

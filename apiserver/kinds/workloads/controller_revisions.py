@@ -5,8 +5,9 @@ from typing import Final
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.kinds.workloads.cells import controller_revision_cells
-from kvstack.apiserver.objects.field_checks import immutable
-from kvstack.apiserver.objects.field_errors import FieldError, required
+from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
+from kvstack.apiserver.objects.go_text import go_json
+from kvstack.apiserver.objects.names import IMMUTABLE
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -23,7 +24,11 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
 def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _check_revision(errors, new)
-    return errors + immutable("data", new.get("data"), old.get("data"))
+    data = new.get("data")
+    # Upstream compares the bytes, so other members' order is a change.
+    if go_json(data) != go_json(old.get("data")):
+        errors.append(invalid("data", data, IMMUTABLE))
+    return errors
 
 
 def _check_revision(errors: Errors, obj: Obj) -> None:

@@ -6,7 +6,7 @@ change is only checked on creation, and if a stored spec has errors, so may the 
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.claim_specs import check_claim_spec, default_claim_spec
@@ -131,13 +131,21 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     spec, before = new["spec"], old["spec"]
     claims, stored = (each.get("volumeClaimTemplates") or [] for each in (spec, before))
     if not _same_claims(claims, stored):
-        printed = internal_value(claims, _CLAIM) if claims else None
-        errors.append(invalid(_CLAIMS_PATH, printed, IMMUTABLE))
+        errors.append(invalid(_CLAIMS_PATH, _printed_claims(claims), IMMUTABLE))
     for name, text in (("serviceName", str), ("podManagementPolicy", JsonText)):
         value = spec.get(name, "")
         if value != before.get(name, ""):
             errors.append(invalid(child("spec", name), text(value), IMMUTABLE))
     return errors
+
+
+def _printed_claims(claims: list[Obj]) -> Any:  # noqa: ANN401 — of the type
+    """Return claims as errors print them: without kind and version, which the server sets."""
+    bare = [
+        {name: value for name, value in each.items() if name not in {"apiVersion", "kind"}}
+        for each in claims
+    ]
+    return internal_value(bare, _CLAIM) if bare else None
 
 
 def _same_claims(claims: list[Obj], stored: list[Obj]) -> bool:

@@ -26,14 +26,16 @@ from urllib.parse import parse_qs, urlsplit
 
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.kinds.table import strategy_of
-from kvstack.apiserver.objects import metadata, status
+from kvstack.apiserver.objects import json_patch, merge_patch, metadata, status
 from kvstack.apiserver.objects.field_errors import FieldError
 from kvstack.apiserver.objects.groups import GroupKind
 from kvstack.apiserver.objects.names import name_is_dns_subdomain, name_is_path_segment
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.schema import strategic_merge
 from kvstack.apiserver.schema.decode import DecodeError, decode, normalize
 from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.schema.resource import Resource
+from kvstack.apiserver.schema.types import Type
 
 RECORDED: Final = Path(__file__).parent.parent / "recorded"
 TABLE: Final = load()
@@ -163,6 +165,8 @@ class Replay:
             strategy = strategy.subresources.get(target.subresource)
         if strategy is None:
             return Result(ASIDE, "no hooks")
+        if step.get("type") == "application/apply-patch+yaml":
+            return Result(ASIDE, "server-side apply")
         if step["method"] not in {"POST", "PUT", "PATCH"}:
             return self._read(target, step)
         request = Request(target, step, strategy, self._stored.get(target.key), self._stored)
@@ -324,7 +328,7 @@ def update(request: Request, admit: Admit | None = None) -> Reply:
     main = strategy_of(row.group, row.name)
     assert main is not None
     if step["method"] == "PATCH":
-        body = merged(_to_served(main, row, old), body, is_strategic="strategic" in step["type"])
+        body = patched(_to_served(main, row, old), body, row.type, step["type"])
     obj, unknown = request.decoded(body)
     obj = _to_stored(main, row, obj)
     meta = obj.setdefault("metadata", {})
@@ -372,26 +376,13 @@ def _to_served(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
     return normalize(obj if conversion is None else conversion.to_served(obj), row.type)
 
 
-def merged(value: Any, patch: Any, *, is_strategic: bool) -> Any:
-    """Return a value with a merge patch; a strategic one merges lists by the names of members."""
-    if isinstance(patch, dict):
-        result = dict(value) if isinstance(value, dict) else {}
-        for name, each in patch.items():
-            if each is None:
-                result.pop(name, None)
-            else:
-                result[name] = merged(result.get(name), each, is_strategic=is_strategic)
-        return result
-    if is_strategic and isinstance(patch, list) and _is_named(patch) and _is_named(value or []):
-        members = {each["name"]: each for each in value or []}
-        for each in patch:
-            members[each["name"]] = merged(members.get(each["name"]), each, is_strategic=True)
-        return list(members.values())
-    return patch
-
-
-def _is_named(value: list[Any]) -> bool:
-    return all(isinstance(each, dict) and "name" in each for each in value)
+def patched(obj: Obj, patch: Any, type_: Type, content_type: str) -> Obj:
+    """Return an object with a patch of one of the three kinds."""
+    if "strategic" in content_type:
+        return strategic_merge.apply(obj, patch, type_).obj
+    if "json-patch" in content_type:
+        return json_patch.apply(obj, json_patch.parse(json.dumps(patch).encode())[0])
+    return merge_patch.apply(obj, patch)
 
 
 def compare(step: Mapping[str, Any], reply: Reply) -> Result:

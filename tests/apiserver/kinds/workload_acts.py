@@ -5,10 +5,9 @@ from typing import Any, Final
 
 from kvstack.apiserver.kinds.workloads.scales import scale_of, set_replicas
 from kvstack.apiserver.schema.decode import normalize
-from tests.apiserver.kinds.replay import TABLE, Acts, Reply, Request, merged
+from tests.apiserver.kinds.replay import TABLE, Acts, Reply, Request, patched
 
 _SCALE: Final = TABLE.types["io.k8s.api.autoscaling.v1.Scale"]
-_APPLY: Final = "application/apply-patch+yaml"
 
 
 def scale(request: Request) -> Reply | None:
@@ -16,15 +15,13 @@ def scale(request: Request) -> Reply | None:
     body: Any = request.step["body"]
     patch = request.step.get("type")
     is_refused = request.step["status"] not in {200, 422}
-    if request.stored is None or is_refused or patch == _APPLY:
+    if request.stored is None or is_refused:
         return None
-    if isinstance(body, list):
-        body = {"spec": {"replicas": body[0]["value"]}}
     owner = deepcopy(request.stored)
     if patch is not None:
-        if not isinstance((body.get("spec") or {}).get("replicas"), int):
-            return None
-        body = merged(scale_of(owner), body, is_strategic=False)
+        body = patched(scale_of(owner), body, _SCALE, patch)
+    if not isinstance(body["spec"].get("replicas", 0), int):
+        return None
     set_replicas(owner, body)
     context = request.context()
     request.strategy.prepare_update(owner, request.stored, context)
