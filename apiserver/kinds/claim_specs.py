@@ -9,6 +9,7 @@ the metadata.
 
 from typing import Any, Final
 
+from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.resource_names import check_amount
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, needs, one_of
 from kvstack.apiserver.objects import labels
@@ -46,6 +47,14 @@ _REFUSED_METADATA: Final = {
     "managedFields": "managedFields",
 }  # fmt: skip
 """Fields of metadata that a template may not have, and how errors name them."""
+
+
+def default_claim_spec(spec: Obj) -> None:
+    """Fill in the defaults of what a claim asks for."""
+    spec.setdefault("volumeMode", "Filesystem")
+    resources = spec.get("resources") or {}
+    round_up_amounts(resources.get("limits"))
+    round_up_amounts(resources.get("requests"))
 
 
 def check_claim_spec(

@@ -55,8 +55,8 @@ def _no_warnings(*_objects: object) -> list[str]:
 class Conversion:
     """How a served version that is not the stored one is turned into that and back.
 
-    read     decode → default → to_stored → default of the stored version
-    write    to_served → encode
+    request   decode → default → to_stored    (no defaults of the stored version)
+    answer    to_served → encode
     """
 
     to_stored: Callable[[Obj], Obj]

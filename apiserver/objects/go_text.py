@@ -1,6 +1,7 @@
 """Values as Go prints them in the texts that clients see.
 
     quote('a"b\\n')   → "a\\"b\\n"            %q of a string
+    go_plain({...})   → map[a:1 b:<nil>]     %v of a value of JSON
     go_json({...})    → compact JSON, `<`, `>` and `&` escaped, members in the given order
     go_value(x)       → what an error about a field prints for x
 
@@ -11,6 +12,8 @@ an internal Go type, whose members have Go's field names, is converted to such a
 from typing import Final
 
 import orjson
+
+from kvstack.apiserver.objects.go_floats import format_float
 
 
 class JsonText(str):
@@ -84,6 +87,22 @@ def go_value(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     return go_json(value)
+
+
+def go_plain(value: object) -> str:
+    """Return a value of JSON as Go's %v prints it: `map[a:1 b:[x y]]`, maps sorted by key."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        members = " ".join(f"{name}:{go_plain(each)}" for name, each in sorted(value.items()))
+        return f"map[{members}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_plain, value))}]"
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return format_float(value) if isinstance(value, float) else str(value)
 
 
 def _quoted(character: str) -> str:

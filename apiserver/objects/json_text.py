@@ -26,6 +26,7 @@ Json = Any
 """Any value of JSON: dict, list, str, int, float, bool or None."""
 
 DEPTH_MAX: Final = 200
+_WRITTEN_DEPTH_MAX: Final = 254
 FINDINGS_MAX: Final = 100
 """Repeated and unknown fields that are told of one document."""
 
@@ -62,15 +63,18 @@ def parse(data: bytes) -> Json:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         return _parse_again(data)
-    if data.count(b"{") + data.count(b"[") > DEPTH_MAX and _depth(value) > DEPTH_MAX:
+    if data.count(b"{") + data.count(b"[") > DEPTH_MAX and is_too_deep(value):
         check_syntax(data)
     return value
 
 
 def has_repeated(data: bytes, value: Json) -> bool:
     """Tell whether any object of a text that `parse` has read has a member twice."""
-    text = data.strip()
-    if orjson.dumps(value) == text or write(value) == text:
+    text, written = data.strip(), orjson.dumps(value)
+    if written == text or _escaped(written) == text:
+        return False
+    if b"\\u0022" not in text and len(_NAME_END.findall(text)) == written.count(b'":'):
+        # Colons in texts stand on both sides, so the members are as many.
         return False
     return any(isinstance(each, RepeatedMembers) for each in _objects(parse_repeated(data)))
 
@@ -116,6 +120,40 @@ def write_sorted(value: Json) -> bytes:
     return _escaped(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
 
 
+def is_too_deep(value: Json) -> bool:
+    """Tell whether lists and objects nest deeper than DEPTH_MAX."""
+    # orjson writes values up to a depth of its own: the difference goes around the value.
+    for _ in range(_WRITTEN_DEPTH_MAX - DEPTH_MAX):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return True
+    return False
+
+
+def copied(value: Json) -> Json:
+    """Return the value with lists and objects of its own."""
+    return orjson.loads(orjson.dumps(value)) if isinstance(value, (dict, list)) else value
+
+
+def equal(left: Json, right: Json) -> bool:
+    """Tell whether two values are the same in JSON: 1 is neither true nor 1.0."""
+    if type(left) is not type(right):
+        return False
+    if not isinstance(left, (dict, list)):
+        return bool(left == right)
+    option = orjson.OPT_SORT_KEYS
+    return orjson.dumps(left, option=option) == orjson.dumps(right, option=option)
+
+
+def sort_members(value: dict[str, Any]) -> None:
+    """Put the members of an object into the order of their names, as Go writes a map."""
+    members = sorted(value.items())
+    value.clear()
+    value.update(members)
+
+
 def canonical_number(number: float) -> int | float:
     """Return a number of untyped content as it comes back from Go's maps.
 
@@ -150,18 +188,6 @@ def _escaped(text: bytes) -> bytes:
         if character in text:
             text = text.replace(character, escape)
     return text
-
-
-def _depth(value: Json) -> int:
-    """Return how deep lists and objects nest."""
-    depth = 0
-    level: list[Any] = [value]
-    while level := [each for each in level if isinstance(each, (dict, list))]:
-        depth += 1
-        level = [
-            child for each in level for child in (each.values() if isinstance(each, dict) else each)
-        ]
-    return depth
 
 
 def _objects(value: Json) -> Iterator[dict[str, Any]]:
@@ -255,6 +281,7 @@ codecs.register_error(_REPLACE, _replace_byte)
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _HALF_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_NAME_END: Final = re.compile(rb'"\s*:')
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _STRING: Final = re.compile(
     rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"'

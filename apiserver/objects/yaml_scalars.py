@@ -14,7 +14,7 @@ import math
 import re
 from typing import Final
 
-from kvstack.apiserver.objects.go_numbers import format_float
+from kvstack.apiserver.objects.go_floats import format_float
 from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.json_text import Json
 

@@ -24,7 +24,7 @@ import yaml
 from yaml.reader import ReaderError
 from yaml.scanner import ScannerError
 
-from kvstack.apiserver.objects.go_numbers import format_float, format_json_float
+from kvstack.apiserver.objects.go_floats import format_float, format_json_float
 from kvstack.apiserver.objects.json_text import (
     DEPTH_MAX,
     Json,
@@ -76,9 +76,7 @@ def parse(data: bytes) -> Parsed:
 
 def write(value: Json) -> bytes:
     """Return the value of a JSON object as YAML, members sorted as upstream sorts them."""
-    text: str = yaml.emit(
-        _events(value), Dumper=yaml.CSafeDumper, width=2**31 - 1, allow_unicode=True
-    )
+    text: str = yaml.emit(_events(value), Dumper=yaml.CSafeDumper, allow_unicode=True)
     # libyaml marks the end of a document whose last text ends in empty lines; upstream does not.
     return (text.removesuffix("...\n") if text.endswith("\n...\n") else text).encode()
 

@@ -18,12 +18,10 @@ from typing import Any, Final, NamedTuple
 
 from kvstack.apiserver.schema.findings import UNKNOWN, Finding, StopDecodingError
 from kvstack.apiserver.schema.types import Type
-from kvstack.apiserver.schema.walkers import Walkers
+from kvstack.apiserver.schema.walkers import walker
 
 UNKNOWN_MAX: Final = 100
 """Unknown fields that are reported of one object."""
-
-_WALKERS: Final = Walkers()
 
 
 class DecodeError(ValueError):
@@ -42,7 +40,7 @@ def decode(value: object, type_: Type) -> Decoded:
     """Return a value of JSON as an object of a type of shape STRUCT; raises DecodeError."""
     findings: list[Finding] = []
     try:
-        obj = _WALKERS.of(type_)(value, findings)
+        obj = walker(type_)(value, findings)
     except StopDecodingError as stop:
         raise DecodeError(stop.finding.message) from stop
     if not findings:

@@ -7,12 +7,15 @@ its arrays when they are asked for.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 from typing_extensions import override
 
 from kvstack.apiserver.schema.resource import (
+    BY_NAME,
+    FALLBACK_COLUMNS,
+    UNKNOWN_LABEL,
     Column,
     Kind,
     Resource,
@@ -20,7 +23,7 @@ from kvstack.apiserver.schema.resource import (
     Storage,
     Subresource,
 )
-from kvstack.apiserver.schema.table import Table
+from kvstack.apiserver.schema.table import Priority, Table
 from kvstack.apiserver.schema.types import NO_DEFAULT, Field, Shape, Type
 
 DATA: Final = Path(__file__).resolve().parent / "data" / "kubernetes.json"
@@ -36,27 +39,36 @@ _NO_EXTRA: Final[dict[str, Any]] = {}
 
 def load() -> Table:
     """Return a table of the built-in kinds; types and rows are shared, rows added to it are not."""
-    types, kinds, rows = _built_in()
-    return Table(types, kinds, rows)
+    return _built_in().table()
 
 
 def read_table(data: bytes) -> Table:
     """Return the table that the contents of a data file describe."""
-    types, kinds, rows = _read(data)
-    return Table(types, kinds, rows)
+    return _read(data).table()
+
+
+class _Contents(NamedTuple):
+    types: Mapping[str, Type]
+    kinds: dict[Kind, str]
+    rows: list[Resource]
+    priorities: dict[str, Priority]
+
+    def table(self) -> Table:
+        return Table(self.types, self.kinds, self.rows, self.priorities)
 
 
 @cache
-def _built_in() -> tuple[Mapping[str, Type], dict[Kind, str], list[Resource]]:
+def _built_in() -> _Contents:
     return _read(DATA.read_bytes())
 
 
-def _read(data: bytes) -> tuple[Mapping[str, Type], dict[Kind, str], list[Resource]]:
+def _read(data: bytes) -> _Contents:
     tables = orjson.loads(data)
     types = _Types(tables["nodes"], tables["names"])
     kinds = {Kind(group, version, kind): name for group, version, kind, name in tables["kinds"]}
     rows = [_resource(row, types, kinds) for row in tables["resources"]]
-    return types, kinds, rows
+    priorities = {name: Priority(*each) for name, each in tables["priorities"].items()}
+    return _Contents(types, kinds, rows, priorities)
 
 
 class _Types(Mapping[str, Type]):
@@ -92,9 +104,18 @@ class _Types(Mapping[str, Type]):
             elif found.shape in {Shape.LIST, Shape.MAP}:
                 self._fill_collection(found, *rest)
             elif rest:
-                found.name = rest[0]
-                found.element = self._type(rest[1]) if len(rest) > 1 else None
+                self._fill_leaf(found, *rest)
         return found
+
+    def _fill_leaf(
+        self, type_: Type, name: str, other: int | str = "", enum: Sequence[str] = ()
+    ) -> None:
+        type_.name = name
+        type_.enum = tuple(enum)
+        if isinstance(other, int):
+            type_.element = self._type(other)
+        elif other:
+            type_.openapi = {"x-kubernetes-list-type": other}
 
     def _fill_collection(
         self,
@@ -110,6 +131,14 @@ class _Types(Mapping[str, Type]):
         type_.list_keys = tuple(list_keys or ())
         type_.map_type = map_type or "granular"
         type_.message = message
+        declared: dict[str, object] = {}
+        if list_keys:
+            declared["x-kubernetes-list-map-keys"] = list_keys
+        if list_type:
+            declared["x-kubernetes-list-type"] = list_type
+        if map_type:
+            declared["x-kubernetes-map-type"] = map_type
+        type_.openapi = declared
 
     def _fill_struct(
         self,
@@ -119,11 +148,23 @@ class _Types(Mapping[str, Type]):
         map_type: str,
         fields: list[list[Any]],
         embedded: Sequence[tuple[int, int]] = (),
+        extra: dict[str, Any] = _NO_EXTRA,
     ) -> None:
         type_.name = name
         type_.message = _message(name) if is_message else ""
         type_.map_type = map_type or "granular"
         type_.fields = {row[0]: self._field(*row) for row in fields}
+        declared: dict[str, object] = {}
+        if "kinds" in extra:
+            declared["x-kubernetes-group-version-kind"] = [
+                {"group": group, "kind": kind, "version": version}
+                for group, version, kind in extra["kinds"]
+            ]
+        if map_type:
+            declared["x-kubernetes-map-type"] = map_type
+        if "unions" in extra:
+            declared["x-kubernetes-unions"] = extra["unions"]
+        type_.openapi = declared
         type_.embedded = tuple((number, self._type(index)) for number, index in embedded)
 
     def _field(
@@ -174,8 +215,9 @@ def _resource(row: dict[str, Any], types: _Types, kinds: dict[Kind, str]) -> Res
         subresources={each.name: each for each in subresources},
         storage=_storage(row),
         storage_version_hash=row.get("storageVersionHash", ""),
-        columns=tuple(Column(**each) for each in row["columns"]),
+        columns=_columns(row),
         selectable=_selectable(row),
+        returns_deleted=row.get("returnsDeleted", False),
     )
 
 
@@ -185,7 +227,11 @@ def _subresource(
     kind = Kind(row.get("group", group), row.get("version", version), row["kind"])
     name = kinds.get(kind)
     type_ = None if name is None else types[name]
-    return Subresource(row["name"], kind, tuple(row["verbs"]), type_)
+    return Subresource(row["name"], kind, tuple(row["verbs"]), type_, _columns(row))
+
+
+def _columns(row: dict[str, Any]) -> tuple[Column, ...]:
+    return tuple(Column(**each) for each in row["columns"]) or FALLBACK_COLUMNS
 
 
 def _storage(row: dict[str, Any]) -> Storage | None:
@@ -197,8 +243,10 @@ def _storage(row: dict[str, Any]) -> Storage | None:
     return Storage(group, stored["version"], row["kind"], stored["prefix"], is_json)
 
 
-def _selectable(row: dict[str, Any]) -> Selectable | None:
+def _selectable(row: dict[str, Any]) -> Selectable:
     if "selectable" not in row:
-        return None
+        return BY_NAME
     found = row["selectable"]
-    return Selectable(frozenset(found["fields"]), found.get("aliases", {}))
+    kind = f"{row['group']}/{row['version']}, Kind={row['kind']}"
+    text = found.get("text", UNKNOWN_LABEL).replace("{kind}", kind)
+    return Selectable(tuple(found["fields"]), found.get("aliases", {}), text)

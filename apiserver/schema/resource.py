@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.schema.types import Type
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -17,6 +18,9 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 BUILT_IN_PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 CUSTOM_PATCHES: Final = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+
+
+UNKNOWN_LABEL: Final = "field label not supported: {label}"
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,12 +50,38 @@ class Column:
     """0: always shown; 1: with `-o wide`."""
 
 
+FALLBACK_COLUMNS: Final = (
+    Column("Name", "string", "name", "Name of the object."),
+    Column("Created At", "date", description="When the object was created."),
+)
+"""Of kinds without columns of their own."""
+
+
 @dataclass(slots=True, frozen=True)
 class Selectable:
     """The fields that a field selector of a resource may name."""
 
-    fields: frozenset[str]
-    aliases: Mapping[str, str]
+    fields: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Old names, and the fields they stand for."""
+    text: str = UNKNOWN_LABEL
+    """What is said of any other label: `{label}`, or quoted `{quoted}`."""
+
+    def resolve(self, label: str) -> str | None:
+        """Return the field that a label stands for; None: it may not be named."""
+        found = self.aliases.get(label, label)
+        return found if found in self.fields else None
+
+    def refusal(self, label: str) -> str:
+        """Return what is said of a label that may not be named."""
+        return self.text.format(label=label, quoted=quote(label))
+
+
+BY_NAME: Final = Selectable(
+    ("metadata.name", "metadata.namespace"),
+    text='{quoted} is not a known field selector: only "metadata.name", "metadata.namespace"',
+)
+"""Of resources that say nothing else."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,6 +106,7 @@ class Subresource:
     verbs: tuple[str, ...]
     type: Type | None
     """Of `kind`; None: it is no object (options of a stream)."""
+    columns: Sequence[Column] = FALLBACK_COLUMNS
 
 
 @dataclass(slots=True)
@@ -97,10 +128,10 @@ class Resource:
     storage: Storage | None = None
     """None: its objects are not stored (reviews, bindings)."""
     storage_version_hash: str = ""
-    columns: Sequence[Column] = ()
-    """Empty: the fallback of kinds without a printer, Name and Created At."""
-    selectable: Selectable | None = None
-    """None: only metadata.name and metadata.namespace, and other texts for what is not known."""
+    columns: Sequence[Column] = FALLBACK_COLUMNS
+    selectable: Selectable = BY_NAME
+    returns_deleted: bool = False
+    """Whether a delete answers the last state of the object, and not a Status."""
     patches: tuple[str, ...] = BUILT_IN_PATCHES
     is_custom: bool = False
 

@@ -160,6 +160,9 @@ def _bad_padding(data: bytes, offset: int, quantum: int) -> int:
 def _bytes_of_numbers(value: list[Any], findings: list[Finding]) -> object:
     data = bytearray()
     for position, item in enumerate(value):
+        if item is None:
+            data.append(0)
+            continue
         if item.__class__ is int and 0 <= item < 256:
             data.append(item)
             continue

@@ -9,20 +9,47 @@ and removed while the server runs (custom resources); the table does no locking.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from kvstack.apiserver.schema.resource import Kind, Resource
 from kvstack.apiserver.schema.types import Type
+
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_IN_EVERY_GROUP: Final = frozenset(
+    {
+        "CreateOptions",
+        "DeleteOptions",
+        "GetOptions",
+        "ListOptions",
+        "PatchOptions",
+        "UpdateOptions",
+        "WatchEvent",
+    }
+)
+
+
+class Priority(NamedTuple):
+    """Where discovery lists a group and version; higher is earlier."""
+
+    group: int
+    version: int
 
 
 class Table:
     """All resources that can be served, and all types."""
 
     def __init__(
-        self, types: Mapping[str, Type], kinds: Mapping[Kind, str], resources: list[Resource]
+        self,
+        types: Mapping[str, Type],
+        kinds: Mapping[Kind, str],
+        resources: list[Resource],
+        priorities: Mapping[str, Priority],
     ) -> None:
         """Hold the given rows, in order; `kinds` names the types of the kinds of objects."""
         self.types = types
         """By their names in OpenAPI v3; KeyError: there is none."""
+        self.priorities = priorities
+        """Of the built-in groups and versions, such as `apps/v1`, that have an APIService."""
         self._kind_names = kinds
         self._resources: dict[tuple[str, str, str], Resource] = {}
         self._by_kind: dict[Kind, Resource] = {}
@@ -38,11 +65,16 @@ class Table:
         return self._by_kind.get(Kind(group, version, kind))
 
     def type_of(self, kind: Kind) -> Type | None:
-        """Return the type of a kind of objects, also of lists, options and other bodies."""
+        """Return the type of a kind of objects, also of lists, options and other bodies.
+
+        Options are kinds of every group and version, known or not.
+        """
         row = self._by_kind.get(kind)
         if row is not None:
             return row.type
         name = self._kind_names.get(kind)
+        if name is None and kind.kind in _IN_EVERY_GROUP:
+            name = f"{_META}.{kind.kind}"
         return None if name is None else self.types[name]
 
     def __iter__(self) -> Iterator[Resource]:

@@ -13,6 +13,7 @@ is filled in after it was made).
 from __future__ import annotations
 
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -45,13 +46,18 @@ class Shape(Enum):
     """Any JSON, kept as it came: RawExtension, apiextensions.JSON, untyped content."""
 
 
+_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+
+
 class Type:
     """One type; which members mean something depends on `shape`."""
 
     __slots__ = (
         "additional",
+        "compiled",
         "element",
         "embedded",
+        "enum",
         "fields",
         "go_kind",
         "list_keys",
@@ -59,6 +65,7 @@ class Type:
         "map_type",
         "message",
         "name",
+        "openapi",
         "preserves_unknown",
         "shape",
     )
@@ -87,6 +94,12 @@ class Type:
         message, where each stays a message."""
         self.go_kind: str = ""
         """What Go calls it in `json: cannot unmarshal … of type …`: `v1.DeploymentSpec`."""
+        self.enum: tuple[str, ...] = ()
+        """Of a string: the values that OpenAPI names; decoding takes any."""
+        self.openapi: Mapping[str, object] = _NOTHING
+        """What its OpenAPI schema says beyond all this, and what was declared: extensions."""
+        self.compiled: dict[str, object] = {}
+        """What was made from it, by what made it; goes when the type does."""
         self.additional: Type | None = None
         """Of a struct of a custom resource: the values of members that are not in `fields`."""
         self.preserves_unknown: bool = False

@@ -12,54 +12,49 @@ Nothing here looks at more than the type; what kinds add to that are their hooks
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from kvstack.apiserver.schema.findings import ERROR, UNKNOWN, Finding, StopDecodingError
 from kvstack.apiserver.schema.scalars import OMITTED, Read, Value, mismatch, reader
 from kvstack.apiserver.schema.types import Field, Shape, Type
 from kvstack.apiserver.schema.zeros import always_written, zero
 
+_COMPILED: Final = "walker"
 _PLAIN: Final[dict[Shape, type]] = {Shape.STRING: str, Shape.BOOL: bool}
 """Types whose values need no more than a look at their class."""
 
 
-class Walkers:
-    """The walkers of types, each made when it is first asked for."""
-
-    def __init__(self) -> None:
-        """Start without any."""
-        self._made: dict[Type, Read] = {}
-
-    def of(self, type_: Type) -> Read:
-        """Return the walker of a type."""
-        found = self._made.get(type_)
-        if found is None:
-            # Types refer to one another in circles: until it is made, look it up when called.
-            self._made[type_] = lambda value, findings: self._made[type_](value, findings)
-            found = self._made[type_] = self._make(type_)
-        return found
-
-    def _make(self, type_: Type) -> Read:
-        if type_.shape is Shape.STRUCT:
-            return _struct(type_, self)
-        if type_.shape is Shape.LIST:
-            return _list(type_, self)
-        if type_.shape is Shape.MAP:
-            return _map(type_, self)
-        holder = _HOLDERS.get(type_.go_kind)
-        if holder is not None and type_.element is not None:
-            return partial(holder, self.of(type_.element))
-        return reader(type_)
+def walker(type_: Type) -> Read:
+    """Return the walker of a type, made when it is first asked for."""
+    found = type_.compiled.get(_COMPILED)
+    if found is None:
+        # Types refer to one another in circles: until it is made, look it up when called.
+        type_.compiled[_COMPILED] = lambda value, findings: walker(type_)(value, findings)
+        found = type_.compiled[_COMPILED] = _make(type_)
+    return cast("Read", found)
 
 
-def _struct(type_: Type, walkers: Walkers) -> Read:
+def _make(type_: Type) -> Read:
+    if type_.shape is Shape.STRUCT:
+        return _struct(type_)
+    if type_.shape is Shape.LIST:
+        return _list(type_)
+    if type_.shape is Shape.MAP:
+        return _map(type_)
+    holder = _HOLDERS.get(type_.go_kind)
+    if holder is not None and type_.element is not None:
+        return partial(holder, walker(type_.element))
+    return reader(type_)
+
+
+def _struct(type_: Type) -> Read:
     fields = type_.fields
-    members = {name: _member(field, walkers) for name, field in fields.items()}
+    members = {name: _member(field) for name, field in fields.items()}
     find = members.get
     always = always_written(type_)
     order = tuple(fields)
     struct = type_.name.rpartition(".")[2]
-    unknown = _unknown(type_, walkers)
+    unknown = _unknown(type_)
 
     def walk(value: Value, findings: list[Finding]) -> Value:
         if value.__class__ is not dict:
@@ -102,16 +97,16 @@ def _struct(type_: Type, walkers: Walkers) -> Read:
     return walk
 
 
-def _member(field: Field, walkers: Walkers) -> tuple[type | None, bool, Read]:
+def _member(field: Field) -> tuple[type | None, bool, Read]:
     """Return the class of values to take as they are, whether zeros are kept, and the reader."""
     keeps_zero = field.is_pointer or not field.omit_empty
-    return _PLAIN.get(field.type.shape), keeps_zero, walkers.of(field.type)
+    return _PLAIN.get(field.type.shape), keeps_zero, walker(field.type)
 
 
-def _unknown(type_: Type, walkers: Walkers) -> Callable[[str, Value, list[Finding]], Value]:
+def _unknown(type_: Type) -> Callable[[str, Value, list[Finding]], Value]:
     """Return what happens to members that are not declared."""
     if type_.additional is not None:
-        read = walkers.of(type_.additional)
+        read = walker(type_.additional)
 
         def take(name: str, value: Value, findings: list[Finding]) -> Value:
             return None if value is None else _entry(name, value, read, findings)
@@ -127,11 +122,11 @@ def _unknown(type_: Type, walkers: Walkers) -> Callable[[str, Value, list[Findin
     return drop
 
 
-def _list(type_: Type, walkers: Walkers) -> Read:
+def _list(type_: Type) -> Read:
     element = type_.element
     if element is None:
         raise ValueError(f"{type_!r} has no items")
-    read = walkers.of(element)
+    read = walker(element)
     make_zero = zero(element)
     plain = _PLAIN.get(element.shape)
 
@@ -160,11 +155,11 @@ def _list(type_: Type, walkers: Walkers) -> Read:
     return walk
 
 
-def _map(type_: Type, walkers: Walkers) -> Read:
+def _map(type_: Type) -> Read:
     element = type_.element
     if element is None:
         raise ValueError(f"{type_!r} has no values")
-    read = walkers.of(element)
+    read = walker(element)
     make_zero = zero(element)
     plain = _PLAIN.get(element.shape)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.amounts import round_up_amounts
+from kvstack.apiserver.kinds.claim_specs import default_claim_spec
 from kvstack.apiserver.kinds.pods.images import tag_of_image
 from kvstack.apiserver.kinds.pods.scope import all_containers
 
@@ -133,9 +134,7 @@ def _default_volume(volume: Obj) -> None:
             token.setdefault("expirationSeconds", 3600)
     template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
     if template is not None:
-        claim = template.setdefault("spec", {})
-        claim.setdefault("volumeMode", "Filesystem")
-        _round_up(claim.get("resources"))
+        default_claim_spec(template.setdefault("spec", {}))
 
 
 def _default_container(container: Obj) -> None:

@@ -17,7 +17,7 @@ from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from kvstack.apiserver.kinds.pods.conditions import has_ended, is_ready, set_condition
-from kvstack.apiserver.kinds.workloads.budget_status import (
+from kvstack.apiserver.kinds.budget_status import (
     DISRUPTION_ALLOWED,
     set_disruption_allowed,
 )
@@ -176,8 +176,9 @@ def _allows_unready(budget: Obj) -> bool:
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     budget_status = budget.get("status") or {}
-    desired = budget_status.get("desiredHealthy", 0)
-    return budget_status.get("currentHealthy", 0) >= desired > 0
+    desired: int = budget_status.get("desiredHealthy", 0)
+    current: int = budget_status.get("currentHealthy", 0)
+    return current >= desired > 0
 
 
 def _why_blocked(name: str, budget_status: Obj) -> str:

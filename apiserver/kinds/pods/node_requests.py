@@ -58,7 +58,7 @@ def container_of(pod: Obj, name: str) -> str:
         if name in names:
             return name
         raise status.bad_request(f"container {name} is not valid for pod {pod_name}")
-    containers = spec.get("containers") or ()
+    containers: list[Obj] = spec.get("containers") or []
     if len(containers) == 1:
         only: str = containers[0]["name"]
         return only

@@ -52,7 +52,8 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
     """Take over what an update of the status may not change."""
     metadata, stored = new["metadata"], old["metadata"]
     new["spec"] = old.get("spec", {})
-    metadata.pop("deletionTimestamp", None)
+    if "deletionTimestamp" not in stored:
+        metadata.pop("deletionTimestamp", None)
     if "ownerReferences" in stored:
         metadata["ownerReferences"] = stored["ownerReferences"]
     else:

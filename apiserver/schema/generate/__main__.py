@@ -1,8 +1,9 @@
-"""The commands of the table: `python -m kvstack.apiserver.schema.generate [--check | --from DIR]`.
+"""The commands of the table: `python -m kvstack.apiserver.schema.generate`.
 
 Without options the data file is written from the text tables. `--check` writes nothing; the exit
 code is 1 if the file is stale. `--from DIR` first writes the text tables anew from the published
-sources of a release, laid out as the Go module cache has them (see `packages`).
+sources of a release, laid out as the Go module cache has them (see `packages`). `--descriptions
+FILE` writes the file of descriptions from `_definitions.json` of the package kubernetes-validate.
 """
 
 import argparse
@@ -10,9 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvstack.apiserver.schema.generate.compiler import compile_tables, is_stale
+from kvstack.apiserver.schema.generate.compiler import compile_internal, compile_tables
+from kvstack.apiserver.schema.generate.descriptions import descriptions_of
 from kvstack.apiserver.schema.generate.importer import import_release
+from kvstack.apiserver.schema.internal import DATA as INTERNAL
 from kvstack.apiserver.schema.load import DATA
+from kvstack.apiserver.schema.openapi.descriptions import DATA as DESCRIPTIONS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,17 +26,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if stale")
     parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help="import a release")
+    parser.add_argument("--descriptions", type=Path, metavar="FILE", help="import descriptions")
     options = parser.parse_args(argv)
     if options.check:
-        stale = is_stale()
-        if stale:
-            sys.stderr.write(f"{DATA.name} is stale; run `make schema`\n")
-        return int(stale)
+        stale = [path for path, data in data_files().items() if _contents(path) != data]
+        for path in stale:
+            sys.stderr.write(f"{path.name} is stale; run `make schema`\n")
+        return 1 if stale else 0
     if options.source is not None:
         import_release(options.source)
-    DATA.parent.mkdir(exist_ok=True)
-    DATA.write_bytes(compile_tables())
+    if options.descriptions is not None:
+        DESCRIPTIONS.parent.mkdir(exist_ok=True)
+        DESCRIPTIONS.write_bytes(descriptions_of(options.descriptions))
+    for path, data in data_files().items():
+        path.write_bytes(data)
     return 0
+
+
+def data_files() -> dict[Path, bytes]:
+    """Return the data files as the text tables say they are."""
+    return {DATA: compile_tables(), INTERNAL: compile_internal()}
+
+
+def _contents(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
 
 
 if __name__ == "__main__":

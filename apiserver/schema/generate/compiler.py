@@ -4,9 +4,10 @@
 
 A node is one type, written as an array:
 
-    [shape, Go kind, element, list type, list keys, map type, message]     not a struct
-    [shape, Go kind, name, message?, map type, fields, embedded structs]   a struct
-    [shape, Go kind, name, type it may hold]                               a type of its own form
+    [shape, Go kind, name, message?, map type, fields, embedded structs, extra]   a struct
+    [shape, Go kind, element, list type, list keys, map type, message]            a list or map
+    [shape, Go kind, name, type it may hold]                                 a form of its own
+    [shape, Go kind, "", list type, values of an enumeration]                any other
     field    [JSON name, Go name, node, number, flags, extra?]
 
 References are indices, so that the loader can build types when they are asked for. Trailing zeros,
@@ -24,7 +25,7 @@ import orjson
 
 from kvstack.apiserver.schema.generate import text_tables
 from kvstack.apiserver.schema.generate.packages import openapi_package, protobuf_package
-from kvstack.apiserver.schema.load import DATA, EMBEDDED, OMITS, POINTER, REQUIRED
+from kvstack.apiserver.schema.load import EMBEDDED, OMITS, POINTER, REQUIRED
 from kvstack.apiserver.schema.types import Shape
 
 Row = dict[str, Any]
@@ -88,7 +89,7 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
         types.add_kind(group, version, kind, name)
     storage = text_tables.read(sources / "storage.json")
     selectable = text_tables.read(sources / "selectable.json")
-    columns = text_tables.read(sources / "columns.json")
+    columns = _columns(sources)
     resources = [
         _resource(row, storage, selectable, columns)
         for row in text_tables.read(sources / "resources.json")
@@ -99,13 +100,25 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
             "names": dict(sorted(types.names.items())),
             "kinds": sorted(types.kinds),
             "resources": resources,
+            "priorities": text_tables.read(sources / "priorities.json"),
         }
     )
 
 
-def is_stale(sources: Path = text_tables.SOURCES, target: Path = DATA) -> bool:
-    """Return whether the data file is not that of the text tables."""
-    return not target.exists() or target.read_bytes() != compile_tables(sources)
+def compile_internal(sources: Path = text_tables.SOURCES) -> bytes:
+    """Return the data file of the internal types: {name: text, or [[Go name, type, JSON tag?]]}."""
+    found: dict[str, Any] = {}
+    for file in sorted((sources / "internal").glob("*.json")):
+        table = text_tables.read(file)
+        short = text_tables.short_package(table["package"])
+        for row in table["types"]:
+            text = row.get("alias", row.get("is"))
+            fields = [
+                [each.get("go", ""), each["type"], *([each["json"]] if "json" in each else [])]
+                for each in row.get("fields", ())
+            ]
+            found[f"{short}.{row['name']}"] = fields if text is None else text
+    return orjson.dumps(found)
 
 
 class _Types:
@@ -147,7 +160,7 @@ class _Types:
         """Return the index of the type that Go writes as `text` within a package."""
         text = text.lstrip("*")
         if text == "[]byte":
-            return self._add(Shape.BYTES, "[]uint8")
+            return self._add(Shape.BYTES, "[]uint8", "", listing.get("list", ""))
         if text.startswith("[]"):
             element = self.node(text[2:], package)
             return self._list(f"[]{self._go_kind(text[2:], package)}", element, listing)
@@ -181,7 +194,7 @@ class _Types:
             return self._list(kind, base[2], listing, message)
         if shape is Shape.MAP:
             return self._map(kind, base[2], listing)
-        return self._add(shape, kind)
+        return self._add(shape, kind, "", "", row.get("enum", []))
 
     def _leaf(self, name: str, kind: str) -> int:
         openapi = self._openapi_name(name)
@@ -206,6 +219,7 @@ class _Types:
         is_message = not fields or any("number" in each for each in row["fields"])
         kind, map_type = self._go_kind(name, ""), row.get("map", "")
         node += [Shape.STRUCT.value, kind, openapi, int(is_message), map_type, fields, embedded]
+        node.append({key: row[key] for key in ("kinds", "unions") if key in row})
         return index
 
     def _fields(self, row: Row, package: str) -> tuple[list[list[Any]], list[list[int]]]:
@@ -311,6 +325,18 @@ def _listing(row: Row) -> Row:
     return {key: row[key] for key in ("list", "keys", "map") if key in row}
 
 
+def _columns(sources: Path) -> Row:
+    """Return the columns of each kind, described where a description is known."""
+    texts = text_tables.read(sources / "column_descriptions.json")
+    return {
+        kind: [
+            {**column, "description": texts[column["name"]]} if column["name"] in texts else column
+            for column in columns
+        ]
+        for kind, columns in text_tables.read(sources / "columns.json").items()
+    }
+
+
 def _resource(row: Row, storage: Row, selectable: Row, columns: Row) -> Row:
     name = row["resource"] if not row["group"] else f"{row['resource']}.{row['group']}"
     stored = dict(storage.get(name, {}))
@@ -321,7 +347,9 @@ def _resource(row: Row, storage: Row, selectable: Row, columns: Row) -> Row:
         if digest != row["storageVersionHash"]:
             raise ValueError(f"{name} is not stored as {written}: another storageVersionHash")
     found = {**row, "storage": stored, "columns": columns.get(row["kind"], [])}
-    found["below"] = found.pop("subresources", [])
+    found["below"] = [
+        {**each, "columns": columns.get(each["kind"], [])} for each in found.pop("subresources", [])
+    ]
     if name in selectable:
         found["selectable"] = selectable[name]
     return found

@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.apiserver.schema.generate import text_tables
-from kvstack.apiserver.schema.generate.openapi_documents import read_schemas
+from kvstack.apiserver.schema.generate.openapi_documents import read_schemas, returned_when_deleted
 from kvstack.apiserver.schema.generate.packages import Source, openapi_package
 from kvstack.apiserver.schema.generate.resources_import import read_resources
-from kvstack.apiserver.schema.generate.types_import import internal_rows, versioned_rows
+from kvstack.apiserver.schema.generate.types_import import (
+    internal_rows,
+    schemas_of_embedded,
+    versioned_rows,
+)
 
 _MORE: Final = (  # never in an OpenAPI document, but spoken or stored
     "k8s.io/api/admission/v1",
@@ -31,14 +35,17 @@ def import_release(root: Path, target: Path = text_tables.SOURCES) -> None:
     specification = source.folder("k8s.io/kubernetes/api")
     schemas = read_schemas(specification / "openapi-spec" / "v3")
     _renew(target / "types")
-    for path in sorted({*_packages_of(schemas), *_MORE}):
+    paths = sorted({*_packages_of(schemas), *_MORE})
+    schemas |= schemas_of_embedded([source.package(path) for path in paths], schemas)
+    for path in paths:
         rows = versioned_rows(source.package(path), schemas)
         _write(target / "types", path, text_tables.types_text(path, rows))
     _renew(target / "internal")
     for path in _internal_packages(source):
         rows = internal_rows(source.package(path))
         _write(target / "internal", path, text_tables.types_text(path, rows))
-    resources = read_resources(specification / "discovery")
+    returned = returned_when_deleted(specification / "openapi-spec" / "v3")
+    resources = read_resources(specification / "discovery", returned)
     (target / "resources.json").write_text(text_tables.rows_text(resources), encoding="utf-8")
 
 

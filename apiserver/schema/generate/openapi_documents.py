@@ -6,7 +6,6 @@ from typing import Any, Final
 
 Schema = dict[str, Any]
 
-_REFERENCE: Final = "#/components/schemas/"
 _GO_SAYS: Final = frozenset({"type", "format", "description", "$ref", "allOf", "items"})
 
 
@@ -20,6 +19,25 @@ def read_schemas(folder: Path) -> dict[str, Schema]:
     return found
 
 
+def returned_when_deleted(folder: Path) -> set[tuple[str, str, str]]:
+    """Return the (group, version, resource) whose deletes answer the object, not a Status."""
+    found: set[tuple[str, str, str]] = set()
+    for path in sorted(folder.glob("*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        for name, item in document.get("paths", {}).items():
+            deleted = item.get("delete", {})
+            if deleted.get("x-kubernetes-action") == "delete" and not _answers_status(deleted):
+                parts = name.strip("/").split("/")
+                group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
+                found.add((group, version, parts[-2]))
+    return found
+
+
+def _answers_status(operation: Schema) -> bool:
+    content = operation["responses"]["200"]["content"]["application/json"]
+    return bool(content["schema"]["$ref"].endswith(".Status"))
+
+
 def beyond_go(schema: Schema) -> Schema:
     """Return the members of a field's schema that its Go type does not imply."""
     found = {key: value for key, value in schema.items() if key not in _GO_SAYS}
@@ -30,8 +48,3 @@ def beyond_go(schema: Schema) -> Schema:
             if below:
                 found[part] = below
     return found
-
-
-def reference(name: str) -> str:
-    """Return the reference to a schema."""
-    return _REFERENCE + name

@@ -5,20 +5,26 @@ hold them and are kept by hand.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from kvstack.apiserver.schema.generate.text_tables import Row
 
 
-def read_resources(folder: Path) -> list[Row]:
-    """Return the rows of all resources: the core group first, then as the groups are listed."""
+def read_resources(folder: Path, returned: Container[tuple[str, str, str]]) -> list[Row]:
+    """Return the rows of all resources: the core group first, then as the groups are listed.
+
+    `returned` has the (group, version, resource) whose deletes answer the deleted object.
+    """
     groups = json.loads((folder / "apis.json").read_text(encoding="utf-8"))["groups"]
     rows = list(_resources(folder / "api__v1.json", "", "v1"))
     for group in groups:
         for version in group["versions"]:
             file = folder / f"apis__{group['name']}__{version['version']}.json"
             rows.extend(_resources(file, group["name"], version["version"]))
+    for row in rows:
+        if (row["group"], row["version"], row["resource"]) in returned:
+            row["returnsDeleted"] = True
     return rows
 
 

@@ -5,7 +5,7 @@ zero values are left out; the documents what defaults and lists mean to clients.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kvstack.apiserver.schema.generate.go_source import GoField, GoPackage, GoType
@@ -22,6 +22,28 @@ _SHORT: Final = {
     "x-kubernetes-patch-merge-key": "merge_key",
     "default": "default",
 }
+
+
+def schemas_of_embedded(
+    packages: Iterable[GoPackage], schemas: Mapping[str, Schema]
+) -> dict[str, Schema]:
+    """Return schemas of structs that are published only as parts of those that embed them."""
+    found: dict[str, Schema] = {}
+    for package in packages:
+        for declared in package.types.values():
+            schema = schemas.get(f"{openapi_package(package.path)}.{declared.name}", {})
+            for field in declared.fields:
+                name = _openapi_name(field.type, package)
+                is_embedded = not field.name and field.tags.get("json", "")[:1] in {"", ","}
+                if schema and is_embedded and name not in schemas:
+                    parts = ("properties", "required")
+                    found[name] = {part: schema[part] for part in parts if part in schema}
+    return found
+
+
+def _openapi_name(text: str, package: GoPackage) -> str:
+    path, _, name = text.lstrip("*").rpartition(".")
+    return f"{openapi_package(path or package.path)}.{name}"
 
 
 def versioned_rows(package: GoPackage, schemas: Mapping[str, Schema]) -> list[Row]:

@@ -8,29 +8,26 @@ Objects must be as `decode` makes them. What is written is, byte by byte, what G
 writes for the same object.
 """
 
-from typing import Any, Final
+from typing import Any
 
 from kvstack.apiserver.schema.protobuf.envelope import wrap
-from kvstack.apiserver.schema.protobuf.reader import Readers
+from kvstack.apiserver.schema.protobuf.reader import reader
 from kvstack.apiserver.schema.protobuf.wire import ProtobufError
-from kvstack.apiserver.schema.protobuf.writer import Writers
+from kvstack.apiserver.schema.protobuf.writer import writer
 from kvstack.apiserver.schema.types import Type
 
 Obj = dict[str, Any]
 
-_WRITERS: Final = Writers()
-_READERS: Final = Readers()
-
 
 def to_protobuf(obj: Obj, type_: Type) -> bytes:
     """Return the message of an object."""
-    return _WRITERS.content(type_)(obj)
+    return writer(type_)(obj)
 
 
 def from_protobuf(content: bytes, type_: Type) -> Obj:
     """Return the object of a message, without kind and apiVersion; raises ProtobufError."""
     try:
-        obj: Obj = _READERS.content(type_)(content, 0, len(content))
+        obj: Obj = reader(type_)(content, 0, len(content))
     except IndexError:
         raise ProtobufError("unexpected EOF") from None
     except RecursionError:

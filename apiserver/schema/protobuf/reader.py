@@ -7,7 +7,7 @@ are there. Text that is no UTF-8 is read with replacement characters, as Go prin
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kvstack.apiserver.schema.protobuf.leaves import READERS, contents, fields
 from kvstack.apiserver.schema.protobuf.wire import (
@@ -31,6 +31,7 @@ Parse = Callable[[bytes, int, int, Obj], None]
 Read = Callable[[bytes, int, int], Value]
 """(data, start, end): return the value that the bytes between stand for."""
 
+_COMPILED: Final = "protobuf reader"
 _TEXT: Final = 0
 _ONE: Final = 1
 _LIST: Final = 2
@@ -50,40 +51,26 @@ class _Taker(NamedTuple):
     """Of _EMBEDDED a Parse; of fields with a length a Read; of numbers a function of the number."""
 
 
-class Readers:
-    """The readers of types, each made when it is first asked for."""
+def reader(type_: Type) -> Read:
+    """Return what reads the content of a field with a length."""
+    found = type_.compiled.get(_COMPILED)
+    if found is None:
+        # Messages refer to one another in circles: until it is made, look it up when called.
+        type_.compiled[_COMPILED] = lambda data, start, end: reader(type_)(data, start, end)
+        found = type_.compiled[_COMPILED] = _make(type_)
+    return cast("Read", found)
 
-    def __init__(self) -> None:
-        """Start without any."""
-        self._made: dict[Type, Read] = {}
-        self._parsers: dict[Type, Parse] = {}
 
-    def content(self, type_: Type) -> Read:
-        """Return what reads the content of a field with a length."""
-        found = self._made.get(type_)
-        if found is None:
-            # Messages refer to one another in circles: until it is made, look it up when called.
-            self._made[type_] = lambda data, start, end: self._made[type_](data, start, end)
-            found = self._made[type_] = self._make(type_)
-        return found
-
-    def parser(self, type_: Type) -> Parse:
-        """Return what adds the members of a struct's message to those of another."""
-        found = self._parsers.get(type_)
-        if found is None:
-            found = self._parsers[type_] = _parser(type_, self)
-        return found
-
-    def _make(self, type_: Type) -> Read:
-        if type_.shape is Shape.STRUCT:
-            return _message(type_, self.parser(type_))
-        if type_.shape is Shape.LIST:
-            return _wrapper(type_, self)
-        holder = _HOLDERS.get(type_.go_kind.rpartition(".")[2])
-        if holder is not None and type_.element is not None:
-            return holder(self.content(type_.element))
-        read = READERS[type_.shape]
-        return lambda data, start, end: read(data[start:end])
+def _make(type_: Type) -> Read:
+    if type_.shape is Shape.STRUCT:
+        return _message(type_, _parser(type_))
+    if type_.shape is Shape.LIST:
+        return _wrapper(type_)
+    holder = _HOLDERS.get(type_.go_kind.rpartition(".")[2])
+    if holder is not None and type_.element is not None:
+        return holder(reader(type_.element))
+    read = READERS[type_.shape]
+    return lambda data, start, end: read(data[start:end])
 
 
 def _message(type_: Type, parse: Parse) -> Read:
@@ -110,13 +97,13 @@ def _is_meta(field: Field) -> bool:
     return field.number == 0 and field.inline
 
 
-def _parser(type_: Type, readers: Readers) -> Parse:
+def _parser(type_: Type) -> Parse:
     takers: dict[int, _Taker] = {}
     for field in type_.fields.values():
         if field.number:
-            takers.update(_takers(field, readers))
+            takers.update(_takers(field))
     for number, embedded in type_.embedded:
-        parse_embedded = readers.parser(embedded)
+        parse_embedded = _parser(embedded)
         takers[number << 3 | LENGTH] = _Taker(_EMBEDDED, "", False, parse_embedded)
     find = takers.get
 
@@ -187,7 +174,7 @@ def _number(data: bytes, position: int, key: int) -> tuple[int, int]:
     return int.from_bytes(data[position : position + 8], "little"), position + 8
 
 
-def _takers(field: Field, readers: Readers) -> dict[int, _Taker]:
+def _takers(field: Field) -> dict[int, _Taker]:
     """Return what takes a field, by tag; lists of numbers may also come packed."""
     type_ = field.type
     number = field.number << 3
@@ -201,16 +188,16 @@ def _takers(field: Field, readers: Readers) -> dict[int, _Taker]:
                 number | wire_type: _Taker(_LIST, field.name, True, read),
                 number | LENGTH: _Taker(_ONE, field.name, True, packed),
             }
-        return {number | LENGTH: _Taker(_LIST, field.name, True, readers.content(element))}
+        return {number | LENGTH: _Taker(_LIST, field.name, True, reader(element))}
     if type_.shape in _NUMBERS:
         wire_type, read = _NUMBERS[type_.shape]
         return {number | wire_type: _Taker(_ONE, field.name, keeps_zero, read)}
     if type_.shape is Shape.MAP:
-        entry = _entry(_element(type_), readers)
+        entry = _entry(_element(type_))
         return {number | LENGTH: _Taker(_MAP, field.name, keeps_zero, entry)}
     if type_.shape is Shape.STRING:
         return {number | LENGTH: _Taker(_TEXT, field.name, keeps_zero, None)}
-    return {number | LENGTH: _Taker(_ONE, field.name, keeps_zero, readers.content(type_))}
+    return {number | LENGTH: _Taker(_ONE, field.name, keeps_zero, reader(type_))}
 
 
 def _packed(wire_type: int, read: Callable[[int], Value]) -> Read:
@@ -226,14 +213,14 @@ def _packed(wire_type: int, read: Callable[[int], Value]) -> Read:
     return read_packed
 
 
-def _entry(element: Type, readers: Readers) -> Read:
+def _entry(element: Type) -> Read:
     """Return what reads an entry of a map: its key and value."""
     make_zero = zero(element)
     if element.shape in _NUMBERS:
         wire_type, of_number = _NUMBERS[element.shape]
         read: Value = of_number
     else:
-        wire_type, read = LENGTH, readers.content(element)
+        wire_type, read = LENGTH, reader(element)
 
     def read_entry(data: bytes, start: int, end: int) -> tuple[str, Value]:
         key, value = "", None
@@ -253,9 +240,9 @@ def _element(type_: Type) -> Type:
     return type_.element
 
 
-def _wrapper(type_: Type, readers: Readers) -> Read:
+def _wrapper(type_: Type) -> Read:
     """Return the reader of a list that is a message of its own."""
-    read = readers.content(_element(type_))
+    read = reader(_element(type_))
 
     def read_list(data: bytes, start: int, end: int) -> Value:
         found = contents(data, start, end)

@@ -7,7 +7,7 @@ An embedded struct is a message of its own, made from the same dict.
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kvstack.apiserver.schema.protobuf.leaves import WRITERS
 from kvstack.apiserver.schema.protobuf.wire import FIXED64, LENGTH, VARINT, delimited, tag, varint
@@ -21,45 +21,40 @@ Content = Callable[[Value], bytes]
 Put = Callable[[Value, list[bytes]], None]
 """Appends a field, or all of a list or map, to the parts of a message."""
 
+_COMPILED: Final = "protobuf writer"
 _SMALL: Final = tuple(bytes((size,)) for size in range(128))
 _FIRST: Final = tag(1, LENGTH)
 _SECOND: Final = tag(2, LENGTH)
 _NUMBERS: Final = frozenset({Shape.INT32, Shape.INT64, Shape.BOOL})
 
 
-class Writers:
-    """The writers of types, each made when it is first asked for."""
-
-    def __init__(self) -> None:
-        """Start without any."""
-        self._made: dict[Type, Content] = {}
-
-    def content(self, type_: Type) -> Content:
-        """Return what writes the content of a value: a message, or a leaf with a length."""
-        found = self._made.get(type_)
-        if found is None:
-            # Messages refer to one another in circles: until it is made, look it up when called.
-            self._made[type_] = lambda value: self._made[type_](value)
-            found = self._made[type_] = self._make(type_)
-        return found
-
-    def _make(self, type_: Type) -> Content:
-        if type_.shape is Shape.STRUCT:
-            return _message(type_, self)
-        if type_.shape is Shape.LIST:
-            return _wrapper(type_, self)
-        holder = _HOLDERS.get(type_.go_kind.rpartition(".")[2])
-        if holder is not None and type_.element is not None:
-            return holder(self.content(type_.element))
-        return WRITERS[type_.shape]
+def writer(type_: Type) -> Content:
+    """Return what writes the content of a value: a message, or a leaf with a length."""
+    found = type_.compiled.get(_COMPILED)
+    if found is None:
+        # Messages refer to one another in circles: until it is made, look it up when called.
+        type_.compiled[_COMPILED] = lambda value: writer(type_)(value)
+        found = type_.compiled[_COMPILED] = _make(type_)
+    return cast("Content", found)
 
 
-def _message(type_: Type, writers: Writers) -> Content:
+def _make(type_: Type) -> Content:
+    if type_.shape is Shape.STRUCT:
+        return _message(type_)
+    if type_.shape is Shape.LIST:
+        return _wrapper(type_)
+    holder = _HOLDERS.get(type_.go_kind.rpartition(".")[2])
+    if holder is not None and type_.element is not None:
+        return holder(writer(type_.element))
+    return WRITERS[type_.shape]
+
+
+def _message(type_: Type) -> Content:
     rows: list[tuple[int, str, bytes, bytes, Put | None]] = [
-        _row(field, writers) for field in type_.fields.values() if field.number
+        _row(field) for field in type_.fields.values() if field.number
     ]
     for number, embedded in type_.embedded:
-        rows.append((number, "", tag(number, LENGTH), b"", _embedded(number, embedded, writers)))
+        rows.append((number, "", tag(number, LENGTH), b"", _embedded(number, embedded)))
     rows.sort(key=lambda row: row[0])
     plain = [row[1:] for row in rows]
     return _write_with_embedded(plain) if type_.embedded else _write(plain)
@@ -100,8 +95,8 @@ def _write_with_embedded(rows: list[tuple[str, bytes, bytes, Put | None]]) -> Co
     return write
 
 
-def _embedded(number: int, type_: Type, writers: Writers) -> Put:
-    content = writers.content(type_)
+def _embedded(number: int, type_: Type) -> Put:
+    content = writer(type_)
     start = tag(number, LENGTH)
 
     def put(obj: Obj, parts: list[bytes]) -> None:
@@ -110,14 +105,14 @@ def _embedded(number: int, type_: Type, writers: Writers) -> Put:
     return put
 
 
-def _row(field: Field, writers: Writers) -> tuple[int, str, bytes, bytes, Put | None]:
+def _row(field: Field) -> tuple[int, str, bytes, bytes, Put | None]:
     """Return number, name, tag, what is written when it is absent, and what writes it.
 
     None instead of the last: a string.
     """
     type_ = field.type
     start = tag(field.number, _wire_type(type_))
-    put = None if type_.shape is Shape.STRING else _put(type_, start, writers)
+    put = None if type_.shape is Shape.STRING else _put(type_, start)
     absent = b"" if field.is_pointer else _zero_field(type_, start)
     return field.number, field.name, start, absent, put
 
@@ -132,7 +127,7 @@ def _wire_type(type_: Type) -> int:
     return FIXED64 if type_.shape is Shape.FLOAT64 else LENGTH
 
 
-def _put(type_: Type, start: bytes, writers: Writers) -> Put:
+def _put(type_: Type, start: bytes) -> Put:
     if type_.shape is Shape.BOOL:
         return _put_bool(start)
     if type_.shape in {Shape.INT32, Shape.INT64}:
@@ -140,10 +135,10 @@ def _put(type_: Type, start: bytes, writers: Writers) -> Put:
     if type_.shape is Shape.FLOAT64:
         return lambda value, parts: parts.extend((start, struct.pack("<d", value)))
     if type_.shape is Shape.MAP:
-        return _put_map(type_, start, writers)
+        return _put_map(type_, start)
     if type_.shape is Shape.LIST and not type_.message:
-        return _put_list(type_, start, writers)
-    return _put_content(start, writers.content(type_))
+        return _put_list(type_, start)
+    return _put_content(start, writer(type_))
 
 
 def _put_content(start: bytes, content: Content) -> Put:
@@ -164,9 +159,9 @@ def _put_bool(start: bytes) -> Put:
     return put
 
 
-def _put_list(type_: Type, start: bytes, writers: Writers) -> Put:
+def _put_list(type_: Type, start: bytes) -> Put:
     element = _element(type_)
-    one = _put(element, start, writers)
+    one = _put(element, start)
 
     def put(value: Value, parts: list[bytes]) -> None:
         for each in value:
@@ -175,10 +170,10 @@ def _put_list(type_: Type, start: bytes, writers: Writers) -> Put:
     return put
 
 
-def _put_map(type_: Type, start: bytes, writers: Writers) -> Put:
+def _put_map(type_: Type, start: bytes) -> Put:
     element = _element(type_)
     start_of_value = tag(2, _wire_type(element))
-    one = _put(element, start_of_value, writers)
+    one = _put(element, start_of_value)
     absent = delimited(_SECOND, b"") if element.message else _zero_field(element, start_of_value)
 
     def put(value: Value, parts: list[bytes]) -> None:
@@ -235,9 +230,9 @@ _ZEROS: Final[dict[Shape, Value]] = {
 }  # of others the content is empty
 
 
-def _wrapper(type_: Type, writers: Writers) -> Content:
+def _wrapper(type_: Type) -> Content:
     """Return the writer of a list that is a message of its own."""
-    put = _put_list(type_, tag(1, _wire_type(_element(type_))), writers)
+    put = _put_list(type_, tag(1, _wire_type(_element(type_))))
 
     def write(value: Value) -> bytes:
         parts: list[bytes] = []

@@ -5,13 +5,13 @@
         for step in scenario["steps"]:
             result = replay.play(step)
 
-A step is `{note, method, path, type?, body, now?, status, answer, warnings?}`; `type` is the content
-type where it is not JSON, `now` the time of the request. What a step wrote is known to the steps
-after it as the answer shows it, so one difference does not cause others.
+A step is `{note, method, path, type?, body, now?, status, answer, warnings?}`; `type` is the
+content type where it is not JSON, `now` the time of the request. What a step wrote is known to the
+steps after it as the answer shows it, so one difference does not cause others.
 
 A step is set aside when the hooks have no part in its answer: reads and deletes, bodies that could
-not be decoded, refusals of admission plugins, missing objects, conflicts. Of admission there is here
-what changes every object of a kind, see `ADMISSION`.
+not be decoded, refusals of admission plugins, missing objects, conflicts. Of admission there is
+here what changes every object of a kind, see `ADMISSION`.
 """
 
 import gzip
@@ -26,14 +26,16 @@ from urllib.parse import parse_qs, urlsplit
 
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.kinds.table import strategy_of
-from kvstack.apiserver.objects import metadata, status
+from kvstack.apiserver.objects import json_patch, merge_patch, metadata, status
 from kvstack.apiserver.objects.field_errors import FieldError
 from kvstack.apiserver.objects.groups import GroupKind
 from kvstack.apiserver.objects.names import name_is_dns_subdomain, name_is_path_segment
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.schema import strategic_merge
 from kvstack.apiserver.schema.decode import DecodeError, decode, normalize
 from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.schema.resource import Resource
+from kvstack.apiserver.schema.types import Type
 
 RECORDED: Final = Path(__file__).parent.parent / "recorded"
 TABLE: Final = load()
@@ -98,8 +100,11 @@ class Request(NamedTuple):
 
     def decoded(self, body: object) -> tuple[Obj, list[str]]:
         """Return a body as an object, and what is told of its unknown fields."""
-        obj, unknown = decode(body, self.target.row.type)
-        is_told = self.target.query.get("fieldValidation", ["Warn"]) == ["Warn"]
+        row = self.target.row
+        obj, unknown = decode(body, row.type)
+        obj.setdefault("apiVersion", row.group_version)
+        obj.setdefault("kind", row.kind.kind)
+        is_told = self.target.query.get("fieldValidation", [""]) in ([""], ["Warn"])
         return obj, unknown if is_told else []
 
     @property
@@ -160,6 +165,8 @@ class Replay:
             strategy = strategy.subresources.get(target.subresource)
         if strategy is None:
             return Result(ASIDE, "no hooks")
+        if step.get("type") == "application/apply-patch+yaml":
+            return Result(ASIDE, "server-side apply")
         if step["method"] not in {"POST", "PUT", "PATCH"}:
             return self._read(target, step)
         request = Request(target, step, strategy, self._stored.get(target.key), self._stored)
@@ -177,6 +184,8 @@ class Replay:
             reply = _refusals(create, request)
         elif request.stored is None:
             return Result(ASIDE, "not known")
+        elif _lacks_version(request):
+            return Result(ASIDE, "no resourceVersion")
         else:
             reply = _refusals(update, request)
         if reply is None:
@@ -240,6 +249,13 @@ def target_of(path: str) -> Target | None:
     return Target(row, namespace, name, subresource, query)
 
 
+def _lacks_version(request: Request) -> bool:
+    """Return whether a PUT does not say of which version it is, though its kind wants that."""
+    if request.strategy.allows_unconditional_update or request.step["method"] != "PUT":
+        return False
+    return not request.step["body"].get("metadata", {}).get("resourceVersion")
+
+
 def _refusals(act: Act, request: Request) -> Reply | None:
     try:
         return act(request)
@@ -259,7 +275,7 @@ def create(request: Request, admit: Admit | None = None) -> Reply:
     metadata.match_namespace(meta, target.namespace)
     metadata.wipe_system_fields(meta)
     owners = metadata.drop_duplicate_owners(meta)
-    uid = answer.get("metadata", {}).get("uid", "")
+    uid = answer.get("metadata", {}).get("uid") or _uid_in(answer.get("message", ""))
     context.new_uid = lambda: uid
     metadata.fill_system_fields(meta, uid, context.now)
     if not meta.get("name") and meta.get("generateName"):
@@ -274,6 +290,12 @@ def create(request: Request, admit: Admit | None = None) -> Reply:
     _refuse(row, meta, _create_errors(obj, row, strategy, context))
     warnings = [*unknown, *owners, *context.warnings, *strategy.warnings(obj, context)]
     return Reply(201, _to_served(strategy, row, obj), warnings)
+
+
+def _uid_in(message: str) -> str:
+    """Return the UID that a message tells, or any."""
+    found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", message)
+    return found.group() if found else "00000000-0000-4000-8000-000000000000"
 
 
 def _create_errors(
@@ -306,7 +328,7 @@ def update(request: Request, admit: Admit | None = None) -> Reply:
     main = strategy_of(row.group, row.name)
     assert main is not None
     if step["method"] == "PATCH":
-        body = merged(_to_served(main, row, old), body, is_strategic="strategic" in step["type"])
+        body = patched(_to_served(main, row, old), body, row.type, step["type"])
     obj, unknown = request.decoded(body)
     obj = _to_stored(main, row, obj)
     meta = obj.setdefault("metadata", {})
@@ -344,36 +366,23 @@ def _to_stored(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
         strategy.default(obj)
         return obj
     conversion.default(obj)
-    stored = conversion.to_stored(obj)
-    strategy.default(stored)
-    return stored
+    return conversion.to_stored(obj)
 
 
 def _to_served(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
+    # What is answered was read from the store, where defaults are filled in again.
+    strategy.default(obj)
     conversion = strategy.conversions.get(row.version)
     return normalize(obj if conversion is None else conversion.to_served(obj), row.type)
 
 
-def merged(value: Any, patch: Any, *, is_strategic: bool) -> Any:
-    """Return a value with a merge patch; a strategic one merges lists by the names of members."""
-    if isinstance(patch, dict):
-        result = dict(value) if isinstance(value, dict) else {}
-        for name, each in patch.items():
-            if each is None:
-                result.pop(name, None)
-            else:
-                result[name] = merged(result.get(name), each, is_strategic=is_strategic)
-        return result
-    if is_strategic and isinstance(patch, list) and _is_named(patch) and _is_named(value or []):
-        members = {each["name"]: each for each in value or []}
-        for each in patch:
-            members[each["name"]] = merged(members.get(each["name"]), each, is_strategic=True)
-        return list(members.values())
-    return patch
-
-
-def _is_named(value: list[Any]) -> bool:
-    return all(isinstance(each, dict) and "name" in each for each in value)
+def patched(obj: Obj, patch: Any, type_: Type, content_type: str) -> Obj:
+    """Return an object with a patch of one of the three kinds."""
+    if "strategic" in content_type:
+        return strategic_merge.apply(obj, patch, type_).obj
+    if "json-patch" in content_type:
+        return json_patch.apply(obj, json_patch.parse(json.dumps(patch).encode())[0])
+    return merge_patch.apply(obj, patch)
 
 
 def compare(step: Mapping[str, Any], reply: Reply) -> Result:

@@ -176,7 +176,7 @@ def test_bits_left_over_in_base64_are_dropped() -> None:
 
 
 def test_a_list_of_numbers_is_taken_for_bytes() -> None:
-    assert normalize({"data": {"a": [97]}}, SECRET)["data"] == {"a": "YQ=="}
+    assert normalize({"data": {"a": [97, None]}}, SECRET)["data"] == {"a": "YQA="}
     with pytest.raises(DecodeError, match=r"number 256 .* Secret\.data of type uint8"):
         decode({"data": {"a": [256]}}, SECRET)
 

@@ -7,11 +7,12 @@ import pytest
 
 from kvstack.apiserver.schema.decode import normalize
 from kvstack.apiserver.schema.generate import text_tables
-from kvstack.apiserver.schema.generate.compiler import compile_tables, is_stale
+from kvstack.apiserver.schema.generate.__main__ import main
+from kvstack.apiserver.schema.generate.compiler import compile_tables
 from kvstack.apiserver.schema.generate.go_source import read_package
 from kvstack.apiserver.schema.generate.importer import import_release
 from kvstack.apiserver.schema.load import read_table
-from kvstack.apiserver.schema.resource import Kind
+from kvstack.apiserver.schema.resource import Column, Kind
 from kvstack.apiserver.schema.types import Shape
 
 GO = """\
@@ -160,13 +161,21 @@ def release(tmp_path: Path) -> Path:
 
 def write_by_hand(target: Path, **tables: object) -> None:
     """Write the tables that are not imported."""
-    for name, empty in {"storage": {}, "selectable": {}, "columns": {}, "kinds": []}.items():
+    for name, empty in {
+        "storage": {},
+        "selectable": {},
+        "columns": {},
+        "column_descriptions": {},
+        "kinds": [],
+        "priorities": {},
+    }.items():
         text = json.dumps(tables.get(name, empty))
         (target / f"{name}.json").write_text(text, encoding="utf-8")
 
 
-def test_the_data_file_is_that_of_the_text_tables() -> None:
-    assert not is_stale()
+def test_the_data_files_are_those_of_the_text_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_go_file_is_read(tmp_path: Path) -> None:
@@ -202,11 +211,19 @@ def test_a_release_becomes_text_tables_and_a_table(release: Path, tmp_path: Path
     assert '{"name": "colors", "go": "Colors", "type": "[]Color", "number": 1,' in text
     internal = text_tables.read(target / "internal" / "apps.json")
     assert internal["types"][0]["fields"] == [{"go": "Size", "type": "int"}]
-    write_by_hand(target)
+    columns = [{"name": "Name", "type": "string", "format": "name"}]
+    write_by_hand(
+        target,
+        columns={"Foo": columns},
+        column_descriptions={"Name": "what it is called"},
+        selectable={"foos.apps": {"fields": ["a"], "text": "{kind}: {quoted}"}},
+    )
     table = read_table(compile_tables(target))
     row = table.resource("apps", "v1", "foos")
     assert row is not None
     assert table.type_of(Kind("", "v1", "Thing")) is None
+    assert row.columns == (Column("Name", "string", "name", "what it is called"),)
+    assert row.selectable.refusal("b") == 'apps/v1, Kind=Foo: "b"'
     assert row.short_names == ("fo",)
     assert list(row.subresources) == ["status"]
     spec = row.type.fields["spec"]

@@ -6,8 +6,9 @@ import hashlib
 import pytest
 
 from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.resource import Kind, Resource
+from kvstack.apiserver.schema.resource import FALLBACK_COLUMNS, Kind, Resource
 from kvstack.apiserver.schema.types import NO_DEFAULT, Shape
+from tests.apiserver.schema.recordings import lines
 
 TABLE = load()
 
@@ -33,6 +34,43 @@ def test_a_row_says_all_of_a_resource() -> None:
     assert found.subresources["scale"].kind == Kind("autoscaling", "v1", "Scale")
     assert found.subresources["scale"].type is TABLE.types["io.k8s.api.autoscaling.v1.Scale"]
     assert TABLE.kind("apps", "v1", "Deployment") is found
+
+
+def test_columns_are_those_of_a_real_server() -> None:
+    seen = 0
+    for line in lines("columns"):
+        found = row(line["group"], line["version"], line["resource"])
+        columns = [[each.name, each.type, each.format, each.priority] for each in found.columns]
+        assert columns == line["columns"], line["resource"]
+        seen += 1
+    assert seen == 45
+
+
+def test_kinds_without_columns_have_two() -> None:
+    roles = row("rbac.authorization.k8s.io", "v1", "roles")
+    assert roles.columns == FALLBACK_COLUMNS
+    assert [each.name for each in roles.columns] == ["Name", "Created At"]
+    scale = row("apps", "v1", "deployments").subresources["scale"]
+    assert [each.name for each in scale.columns] == ["Name", "Desired", "Available", "Age"]
+
+
+def test_fields_that_selectors_may_name() -> None:
+    pods = row("", "v1", "pods").selectable
+    assert pods.resolve("spec.host") == "spec.nodeName"
+    assert pods.resolve("metadata.name") == "metadata.name"
+    assert pods.resolve("spec.x") is None
+    assert pods.refusal("spec.x") == "field label not supported: spec.x"
+    jobs = row("batch", "v1", "jobs").selectable
+    assert jobs.refusal("x") == 'field label "x" not supported for Job'
+    slices = row("resource.k8s.io", "v1beta1", "resourceslices").selectable
+    assert slices.refusal("x") == (
+        "field label not supported for resource.k8s.io/v1beta1, Kind=ResourceSlice: x"
+    )
+    requests = row("certificates.k8s.io", "v1", "podcertificaterequests").selectable
+    assert requests.resolve("metadata.namespace") is None
+    assert row("", "v1", "configmaps").selectable.refusal("x") == (
+        '"x" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    )
 
 
 def test_odd_keys_and_storage_versions() -> None:
@@ -119,6 +157,7 @@ def test_types_of_kinds_that_are_no_resources() -> None:
         Kind("", "v1", "Status"),
         Kind("", "v1", "RangeAllocation"),
         Kind("meta.k8s.io", "v1", "WatchEvent"),
+        Kind("apps", "v1", "DeleteOptions"),
         Kind("meta.k8s.io", "v1", "PartialObjectMetadata"),
         Kind("policy", "v1", "Eviction"),
     ):

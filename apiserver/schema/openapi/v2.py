@@ -1,0 +1,155 @@
+"""OpenAPI v2: one document of all paths and definitions, for clients that know no v3.
+
+It is made of the v3 documents. Where the two versions differ, this says the same in v2's words: a
+body is a parameter, media types stand with the operation, and a type that is one of several is the
+one that old clients expect.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kvstack.apiserver.schema.openapi.operations import META
+from kvstack.apiserver.schema.openapi.schemas import REFERENCE
+from kvstack.apiserver.schema.openapi.v3 import Documents
+
+Document = dict[str, Any]
+
+_DEFINITIONS: Final = "#/definitions/"
+_METHODS: Final = frozenset({"delete", "get", "head", "options", "patch", "post", "put"})
+_SECURITY: Final = {
+    "BearerToken": {
+        "description": "Bearer Token authentication",
+        "in": "header",
+        "name": "authorization",
+        "type": "apiKey",
+    }
+}
+_PATCHES: Final = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+)
+_PRODUCED: Final = (
+    "text/plain",
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+    "application/jwk-set+json",
+    "*/*",
+)
+"""The orders in which media types are listed."""
+_OF_ALL_GROUPS: Final = (f"{META}.DeleteOptions", f"{META}.WatchEvent")
+
+
+def document(documents: Documents, version: str) -> Document:
+    """Return the document that says what the given v3 documents say."""
+    paths: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
+    kinds: dict[str, list[Any]] = {name: [] for name in _OF_ALL_GROUPS}
+    for name in documents.names:
+        part = documents.document(name)
+        for path, item in part["paths"].items():
+            paths[path] = _item(item)
+        for schema_name, schema in part["components"].get("schemas", {}).items():
+            if schema_name in kinds:
+                kinds[schema_name] += schema["x-kubernetes-group-version-kind"]
+            if schema_name not in definitions:
+                definitions[schema_name] = _schema(schema)
+    for name, listed in kinds.items():
+        if name in definitions:
+            unique = {(each["group"], each["version"]): each for each in listed}
+            definitions[name]["x-kubernetes-group-version-kind"] = list(unique.values())
+    return {
+        "definitions": dict(sorted(definitions.items())),
+        "info": {"title": "Kubernetes", "version": version},
+        "paths": dict(sorted(paths.items())),
+        "security": [{"BearerToken": []}],
+        "securityDefinitions": _SECURITY,
+        "swagger": "2.0",
+    }
+
+
+def _item(item: Mapping[str, Any]) -> Document:
+    found: Document = {
+        method: _operation(operation) for method, operation in item.items() if method in _METHODS
+    }
+    if "parameters" in item:
+        found["parameters"] = [_parameter(each) for each in item["parameters"]]
+    return dict(sorted(found.items()))
+
+
+def _operation(operation: Mapping[str, Any]) -> Document:
+    found = dict(operation)
+    body = found.pop("requestBody", None)
+    listed = [_parameter(each) for each in operation.get("parameters", ())]
+    if body is not None:
+        listed.insert(0, _body(body))
+    if listed:
+        found["parameters"] = listed
+    produced = {
+        media_type
+        for answer in operation["responses"].values()
+        for media_type in answer.get("content", ())
+    }
+    found["produces"] = [each for each in _PRODUCED if each in produced]
+    consumed = _consumed(operation, body, found["produces"])
+    if consumed:
+        found["consumes"] = consumed
+    found["responses"] = {code: _answer(each) for code, each in operation["responses"].items()}
+    found["schemes"] = ["https"]
+    return dict(sorted(found.items()))
+
+
+def _consumed(
+    operation: Mapping[str, Any], body: Mapping[str, Any] | None, produced: list[str]
+) -> list[str]:
+    if body is not None and "*/*" not in body["content"]:
+        return [each for each in _PATCHES if each in body["content"]]
+    if operation["operationId"] == "getCodeVersion":
+        return ["application/json"]
+    if "x-kubernetes-action" in operation:
+        return ["*/*"]
+    return produced if "application/vnd.kubernetes.protobuf" in produced else []
+
+
+def _parameter(parameter: Mapping[str, Any]) -> Document:
+    found = {key: value for key, value in parameter.items() if key != "schema"}
+    return dict(sorted({**found, **parameter["schema"]}.items()))
+
+
+def _body(body: Mapping[str, Any]) -> Document:
+    content = next(iter(body["content"].values()))
+    found: Document = {"in": "body", "name": "body", "schema": _schema(content["schema"])}
+    if body.get("required"):
+        found["required"] = True
+    return dict(sorted(found.items()))
+
+
+def _answer(answer: Mapping[str, Any]) -> Document:
+    found: Document = {"description": answer["description"]}
+    for content in answer.get("content", {}).values():
+        found["schema"] = _schema(content["schema"])
+        break
+    return found
+
+
+def _schema(schema: Mapping[str, Any]) -> Document:
+    """Return a schema with v2's references, and without what v2 does not have."""
+    found: Document = {}
+    for key, value in schema.items():
+        if key == "$ref":
+            found[key] = _DEFINITIONS + value.removeprefix(REFERENCE)
+        elif key == "allOf":
+            found |= _schema(value[0])
+        elif key == "oneOf":
+            found["type"] = "string"
+        elif key == "properties":
+            found[key] = {name: _schema(each) for name, each in value.items()}
+        elif key in {"items", "additionalProperties"} and isinstance(value, dict):
+            found[key] = _schema(value)
+        elif key != "default":
+            found[key] = value
+    return dict(sorted(found.items()))
