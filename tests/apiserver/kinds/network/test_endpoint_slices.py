@@ -34,8 +34,16 @@ def with_ports(*ports: dict[str, Any]) -> dict[str, Any]:
         ("IPv4", "10.0.0.1", []),
         ("IPv6", "fd00::1", []),
         ("FQDN", "a.b", []),
-        ("IPv4", "fd00::1", ['endpoints[0].addresses: Invalid value: "fd00::1": must be an IPv4 address']),
-        ("IPv6", "10.0.0.1", ['endpoints[0].addresses: Invalid value: "10.0.0.1": must be an IPv6 address']),
+        (
+            "IPv4",
+            "fd00::1",
+            ['endpoints[0].addresses: Invalid value: "fd00::1": must be an IPv4 address'],
+        ),
+        (
+            "IPv6",
+            "10.0.0.1",
+            ['endpoints[0].addresses: Invalid value: "10.0.0.1": must be an IPv6 address'],
+        ),
         (
             "IPv4",
             "127.0.0.1",
@@ -91,9 +99,7 @@ def test_numbers_of_things() -> None:
     assert refusals(ENDPOINT_SLICES, endpoint_slice(*["10.0.0.1"] * 101)) == [
         "endpoints[0].addresses: Too many: 101: must have at most 100 items"
     ]
-    assert refusals(ENDPOINT_SLICES, endpoint_slice()) == [
-        "endpoints[0].addresses: Required value"
-    ]
+    assert refusals(ENDPOINT_SLICES, endpoint_slice()) == ["endpoints[0].addresses: Required value"]
     zones = [{"name": f"z{each}"} for each in range(9)]
     hinted = endpoint_slice("10.0.0.1", hints={"forZones": zones, "forNodes": zones})
     assert refusals(ENDPOINT_SLICES, hinted) == [

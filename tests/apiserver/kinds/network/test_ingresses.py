@@ -51,10 +51,10 @@ def routed(kind: str | None = "Prefix", path: str = "/", /, **members: Any) -> d
         (
             {"resource": {"apiGroup": "A", "kind": "a/b"}},
             [
-                '.resource.apiGroup: Invalid value: "A": a lowercase RFC 1123 subdomain must consist'
-                " of lower case alphanumeric characters, '-' or '.', and must start and end with an"
-                " alphanumeric character (e.g. 'example.com', regex used for validation is"
-                " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+                '.resource.apiGroup: Invalid value: "A": a lowercase RFC 1123 subdomain must'
+                " consist of lower case alphanumeric characters, '-' or '.', and must start and"
+                " end with an alphanumeric character (e.g. 'example.com', regex used for validation"
+                " is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
                 ".resource.kind: Invalid value: \"a/b\": may not contain '/'",
                 ".resource.name: Required value",
             ],
@@ -70,18 +70,13 @@ def routed(kind: str | None = "Prefix", path: str = "/", /, **members: Any) -> d
         (
             {"service": {"name": "web", "port": {"name": "-"}}},
             [
-                '.service.port.name: Invalid value: "-":'
-                " must contain at least one letter (a-z)",
-                '.service.port.name: Invalid value: "-":'
-                " must not begin or end with a hyphen",
+                '.service.port.name: Invalid value: "-": must contain at least one letter (a-z)',
+                '.service.port.name: Invalid value: "-": must not begin or end with a hyphen',
             ],
         ),
         (
             {"service": {"name": "web", "port": {"number": 65536}}},
-            [
-                ".service.port.number: Invalid value: 65536:"
-                " must be between 1 and 65535, inclusive"
-            ],
+            [".service.port.number: Invalid value: 65536: must be between 1 and 65535, inclusive"],
         ),
     ],
 )
@@ -262,10 +257,7 @@ def ingress_class(controller: str = "a.b/c", **parameters: Any) -> dict[str, Any
         (ingress_class(scope="Namespace", namespace="ns"), []),
         (
             ingress_class(scope="Namespace"),
-            [
-                "spec.parameters.namespace: Required value:"
-                " `parameters.scope` is set to 'Namespace'"
-            ],
+            ["spec.parameters.namespace: Required value: `parameters.scope` is set to 'Namespace'"],
         ),
         (
             ingress_class(namespace="ns"),

@@ -57,9 +57,7 @@ def test_spec(given: dict[str, Any], expected: list[str]) -> None:
 
 def test_empty_names() -> None:
     """Are none."""
-    found = refusals(
-        VOLUME_ATTACHMENTS, attachment({"persistentVolumeName": ""}, nodeName="")
-    )
+    found = refusals(VOLUME_ATTACHMENTS, attachment({"persistentVolumeName": ""}, nodeName=""))
     assert [each.partition(": ")[0] for each in found] == [
         "spec.source.persistentVolumeName",
         "spec.nodeName",

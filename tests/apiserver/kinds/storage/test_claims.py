@@ -136,8 +136,7 @@ def test_what_may_change(new: dict[str, Any], old: dict[str, Any], is_fine: bool
     assert all(
         each.startswith(FIXED)
         or each
-        == "spec.resources.requests.storage: Forbidden:"
-        " field can not be less than status.capacity"
+        == "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"
         for each in found
     )
 
@@ -221,9 +220,7 @@ def test_what_is_wrong_may_stay() -> None:
         ({"allocatedResourceStatuses": {"example.com/x": "NodeResizePending"}}, []),
         (
             {"allocatedResources": {"/x": "1"}},
-            [
-                'status.allocatedResources: Invalid value: "/x": prefix part must be non-empty'
-            ],
+            ['status.allocatedResources: Invalid value: "/x": prefix part must be non-empty'],
         ),
         (
             {"allocatedResources": {"storage": "-1"}},

@@ -45,8 +45,7 @@ def test_defaults() -> None:
         (
             {"reclaimPolicy": "Recycle", "volumeBindingMode": "Later"},
             [
-                'reclaimPolicy: Unsupported value: "Recycle":'
-                ' supported values: "Delete", "Retain"',
+                'reclaimPolicy: Unsupported value: "Recycle": supported values: "Delete", "Retain"',
                 'volumeBindingMode: Unsupported value: "Later":'
                 ' supported values: "Immediate", "WaitForFirstConsumer"',
             ],

@@ -128,7 +128,9 @@ def test_warning_of_tokens_in_attributes() -> None:
     assert warning.startswith("spec.serviceAccountTokenInSecrets is unset; if supported")
     assert told_of_change(CSI_DRIVERS, given, driver()) == [warning]
     assert told_of_change(CSI_DRIVERS, given, given) == []
-    assert told(CSI_DRIVERS, patched(given, {"spec": {"serviceAccountTokenInSecrets": False}})) == []
+    assert (
+        told(CSI_DRIVERS, patched(given, {"spec": {"serviceAccountTokenInSecrets": False}})) == []
+    )
 
 
 def test_rows_of_drivers() -> None:
@@ -163,10 +165,7 @@ def csi_node(*drivers: dict[str, Any], **status: Any) -> dict[str, Any]:
         ),
         (
             [{"allocatable": {"count": -1}}],
-            [
-                "[0].allocatable.count: Invalid value: -1:"
-                " must be greater than or equal to 0"
-            ],
+            ["[0].allocatable.count: Invalid value: -1: must be greater than or equal to 0"],
         ),
         ([{"allocatable": {}}], []),
         (

@@ -117,9 +117,7 @@ def test_root_of_a_host_is_not_recycled(path: str) -> None:
 
 def test_exactly_one_source() -> None:
     """The first one counts; of a second FlexVolume nothing is said."""
-    assert refusals(VOLUMES, volume({})) == [
-        "spec: Required value: must specify a volume type"
-    ]
+    assert refusals(VOLUMES, volume({})) == ["spec: Required value: must specify a volume type"]
     both = volume(NFS | CSI | {"cephfs": {"monitors": ["m"]}})
     assert refusals(VOLUMES, both) == [
         "spec.cephFS: Forbidden: may not specify more than 1 volume type",
@@ -133,7 +131,9 @@ def test_exactly_one_source() -> None:
     ("source", "expected"),
     [
         ({"hostPath": {"path": "/a", "type": ""}}, []),
-        ({"hostPath": {"path": "../a"}}, ["hostPath.path: Invalid value: \"../a\": must not contain '..'"]),
+        ({"hostPath": {"path": "../a"}}, [
+            "hostPath.path: Invalid value: \"../a\": must not contain '..'",
+        ]),
         (
             {"gcePersistentDisk": {"partition": 256}},
             [
@@ -153,7 +153,9 @@ def test_exactly_one_source() -> None:
                 " if the endpointnamespace is set, it must be a valid namespace name"
             ],
         ),
-        ({"nfs": {"server": "s", "path": "a"}}, ['nfs.path: Invalid value: "a": must be an absolute path']),
+        ({"nfs": {"server": "s", "path": "a"}}, [
+            'nfs.path: Invalid value: "a": must be an absolute path',
+        ]),
         ({"rbd": {"monitors": ["m"]}}, ["rbd.image: Required value"]),
         ({"cephfs": {}}, ["cephfs.monitors: Required value"]),
         (
@@ -297,8 +299,7 @@ def test_class_of_attributes_stays_one() -> None:
     old = volume(CSI, volumeAttributesClassName="a")
     assert change_refusals(VOLUMES, volume(CSI, volumeAttributesClassName="b"), old) == []
     assert change_refusals(VOLUMES, volume(CSI), old) == [
-        "spec.volumeAttributesClassName: Forbidden:"
-        " update from non-nil value to nil is forbidden"
+        "spec.volumeAttributesClassName: Forbidden: update from non-nil value to nil is forbidden"
     ]
 
 
@@ -320,7 +321,7 @@ def test_affinity_changes_only_to_stable_labels(before: str, after: str, is_fine
     if is_fine:
         assert found == []
     else:
-        assert [each[:30] for each in found] == ['nodeAffinity: Invalid value: {']
+        assert [each[:30] for each in found] == ["nodeAffinity: Invalid value: {"]
         assert found[0].endswith("field is immutable, except for updating from beta label to GA")
     assert len(change_refusals(VOLUMES, volume(nodeAffinity=affinity(after, "y")), old)) == 1
 

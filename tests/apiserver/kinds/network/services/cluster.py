@@ -48,7 +48,7 @@ SINGLE: Final = pools("10.0.0.0/24")
 DUAL: Final = pools("10.0.0.0/24", "fd00::/112")
 
 
-def stored(given: Pools = DUAL, **spec: Any) -> Obj:
+def stored(given: Pools = DUAL, /, **spec: Any) -> Obj:
     """Return a Service as it is stored once it was created."""
     made = service(**spec)
     allocate_create(made, given)

@@ -122,7 +122,8 @@ def test_addresses_in_a_cluster_of_one_family(
         ),
         (
             {"clusterIP": "fd00::5"},
-            'spec.clusterIPs[0]: Invalid value: ["fd00::5"]: IPv6 is not configured on this cluster',
+            'spec.clusterIPs[0]: Invalid value: ["fd00::5"]:'
+            " IPv6 is not configured on this cluster",
         ),
         (
             {"clusterIP": "10.1.0.1"},
@@ -360,7 +361,7 @@ def test_second_address_cannot_go_without_the_policy() -> None:
     old = stored(ipFamilyPolicy="RequireDualStack")
     with pytest.raises(ApiError) as error:
         update(old, {"clusterIPs": ["10.0.0.17"], "ipFamilies": ["IPv4"]})
-    text = 'spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be \'SingleStack\' to'
+    text = "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": must be 'SingleStack' to"
     assert error.value.message == (
         f'Service "s" is invalid: [{text} release the secondary cluster IP,'
         f" {text} release the secondary IP family]"

@@ -121,17 +121,11 @@ def test_ports_and_types(spec: dict[str, Any], expected: list[str]) -> None:
         ),
         (
             {"sessionAffinity": "X"},
-            [
-                'spec.sessionAffinity: Unsupported value: "X":'
-                ' supported values: "ClientIP", "None"'
-            ],
+            ['spec.sessionAffinity: Unsupported value: "X": supported values: "ClientIP", "None"'],
         ),
         (
             {"sessionAffinity": "X", "sessionAffinityConfig": {}},
-            [
-                'spec.sessionAffinity: Unsupported value: "X":'
-                ' supported values: "ClientIP", "None"'
-            ],
+            ['spec.sessionAffinity: Unsupported value: "X": supported values: "ClientIP", "None"'],
         ),
     ],
 )
@@ -154,8 +148,7 @@ def test_session_affinity_that_has_no_time(config: dict[str, Any] | None, path: 
     given["spec"] |= {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}
     (found,) = SERVICES.validate(given, None)  # type: ignore[arg-type]
     assert str(found) == (
-        f"spec.sessionAffinityConfig{path}: Required value:"
-        " when session affinity type is ClientIP"
+        f"spec.sessionAffinityConfig{path}: Required value: when session affinity type is ClientIP"
     )
 
 
@@ -213,8 +206,7 @@ def test_external_names(spec: dict[str, Any], expected: list[str]) -> None:
             [
                 "spec.allocateLoadBalancerNodePorts: Forbidden: may only be used when `type` is"
                 " 'LoadBalancer'",
-                "spec.loadBalancerClass: Forbidden: may only be used when `type` is"
-                " 'LoadBalancer'",
+                "spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'",
             ],
         ),
         ({"loadBalancerSourceRanges": [" 192.0.2.0/24 "]}, []),
@@ -343,9 +335,7 @@ def test_external_ips(ips: list[str], expected: list[str]) -> None:
         ({"clusterIP": "10.0.0.1"}, ["spec.clusterIPs: Required value"]),
         (
             {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.2"]},
-            [
-                'spec.clusterIPs: Invalid value: ["10.0.0.2"]: first value must match `clusterIP`'
-            ],
+            ['spec.clusterIPs: Invalid value: ["10.0.0.2"]: first value must match `clusterIP`'],
         ),
         (
             {"clusterIPs": ["10.0.0.2"]},
@@ -484,9 +474,7 @@ def test_class_and_health_check_port_stay() -> None:
 
 def balanced(*ingress: dict[str, Any], kind: str = "LoadBalancer") -> Obj:
     """Return a Service whose load balancer says something."""
-    return patched(
-        stored(type=kind), {"status": {"loadBalancer": {"ingress": list(ingress)}}}
-    )
+    return patched(stored(type=kind), {"status": {"loadBalancer": {"ingress": list(ingress)}}})
 
 
 @pytest.mark.parametrize(
