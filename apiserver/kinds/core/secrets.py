@@ -33,7 +33,7 @@ def _default(obj: Obj) -> None:
     if texts:
         data = obj.get("data") or {}
         obj["data"] = data | {
-            name: base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
+            name: base64.b64encode(text.encode()).decode()
             for name, text in texts.items()
         }
 
