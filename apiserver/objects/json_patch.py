@@ -18,11 +18,10 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apiserver.objects.go_numbers import NumberError, atoi
+from kvstack.apiserver.objects.json_syntax import DEPTH_MAX, JsonError
 from kvstack.apiserver.objects.json_text import (
-    DEPTH_MAX,
     FINDINGS_MAX,
     Json,
-    JsonError,
     RepeatedMembers,
     copied,
     duplicate_field,

@@ -108,7 +108,7 @@ def test_keys_that_stand_twice() -> None:
         ("!!int x", "yaml: cannot decode !!str `x` as a !!int"),
         ("!!binary x", "yaml: !!binary value contains invalid base64 data"),
         ("\x01", "yaml: control characters are not allowed"),
-        ("[" * 201, "yaml: line 1: exceeded max depth of 200"),
+        ("[" * 241, "yaml: line 1: exceeded max depth of 240"),
     ],
 )
 def test_what_is_said_of_bad_texts(text: str, message: str) -> None:

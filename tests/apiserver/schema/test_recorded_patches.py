@@ -10,8 +10,8 @@ from kvstack.apiserver.objects import json_patch, merge_patch
 from kvstack.apiserver.objects.field_errors import invalid
 from kvstack.apiserver.objects.go_text import go_plain
 from kvstack.apiserver.objects.groups import GroupKind
+from kvstack.apiserver.objects.json_syntax import JsonError
 from kvstack.apiserver.objects.json_text import (
-    JsonError,
     has_repeated,
     parse,
     parse_repeated,
