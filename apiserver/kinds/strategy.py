@@ -27,12 +27,16 @@ class Context:
     now: str
     """The time of the request, RFC 3339 in seconds, UTC."""
     namespace: str = ""
+    api_version: str = "v1"
+    """Group and version of the request, as `apiVersion` has them; it need not be the stored one."""
     user: str = ""
     groups: Sequence[str] = ()
     is_dry_run: bool = False
     allow_privileged: bool = True
     new_uid: Callable[[], str] = field(default=lambda: "")
     """Returns a fresh random UID."""
+    warnings: list[str] = field(default_factory=list)
+    """What preparation has to tell the client; it is told before what `warnings` returns."""
 
 
 def _nothing(*_objects: object) -> None:
@@ -45,6 +49,22 @@ def _no_errors(*_objects: object) -> list[FieldError]:
 
 def _no_warnings(*_objects: object) -> list[str]:
     return []
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversion:
+    """How a served version that is not the stored one is turned into that and back.
+
+    request   decode → default → to_stored    (no defaults of the stored version)
+    answer    to_served → encode
+    """
+
+    to_stored: Callable[[Obj], Obj]
+    """Return the object in the stored version; the given one may be changed."""
+    to_served: Callable[[Obj], Obj]
+    """Return a stored object in this version; the given one stays as it is."""
+    default: Callable[[Obj], None] = _nothing
+    """Fill in the defaults of this version."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +85,10 @@ class Strategy:
     update_warnings: Callable[[Obj, Obj, Context], list[str]] = _no_warnings
     check_name: Callable[[str, bool], list[str]] | None = None
     """(name, whether it is only a prefix): return what is wrong; None: a DNS subdomain."""
+    checks_metadata_last: bool = False
+    """Whether the metadata of a new object is only looked at when nothing else is wrong."""
+    allows_any_finalizer: bool = False
+    """Whether finalizers without a domain need not be among the standard ones."""
     allows_create_on_update: bool = False
     """Whether PUT makes an object that is not there."""
     allows_unconditional_update: bool = True
@@ -73,12 +97,24 @@ class Strategy:
     """Whether a new object has generation 1 (setting a deletionTimestamp then raises it)."""
     orphans_by_default: bool = False
     """Whether a delete that names no policy orphans dependents."""
+    grace_period: Callable[[Obj, int | None], int] | None = None
+    """(object, seconds that the request asks for, if it does): return the seconds until a deleted
+    object is removed, 0: at once. None: all are removed at once."""
+    minds_dependents: bool = True
+    """Whether a delete looks at the propagation policy and adds or removes finalizers for it."""
     returns_deleted: bool = False
     """Whether a delete answers the object's last state instead of a Status."""
     reset_fields: Sequence[tuple[str, ...]] = ()
     """Paths that a write to this endpoint never owns."""
+    owned_fields: Sequence[tuple[str, ...]] = ()
+    """Paths below which alone a write to this endpoint owns fields, `*` for the items of a list;
+    none: everywhere but in `reset_fields`."""
     selectable: Callable[[Obj], dict[str, str]] | None = None
     """Return the fields that a field selector may name, besides those of metadata."""
     cells: Callable[[Obj, float], list[Any]] | None = None
     """(object, now in seconds): return the cells of its row in a Table, in column order."""
+    adjust_list_cells: Callable[[Sequence[Obj], Sequence[list[Any]]], None] | None = None
+    """(objects, their cells) of a whole list: change what depends on the other objects."""
+    conversions: Mapping[str, Conversion] = field(default_factory=dict)
+    """Of the served versions that are not the stored one, by version (`v1`)."""
     subresources: Mapping[str, "Strategy"] = field(default_factory=dict)

@@ -3,9 +3,10 @@
     invalid(child(child("spec"), "replicas"), -1, "must be greater than or equal to 0")
     → spec.replicas: Invalid value: -1: must be greater than or equal to 0
 
-A path is a plain string, built by `child`, `index` and `key`; the root is "". A validator returns
-or extends a list of `FieldError`; nothing here raises. `summary` joins a list as the message of a
-422 does, and `causes` makes its `details.causes`.
+A path is a plain string, built by `child`, `index` and `key`; the root is "", and an error that has
+no path at all is at `NO_PATH`. A validator returns or extends a list of `FieldError`; nothing here
+raises. `summary` joins a list as the message of a 422 does, and `causes` makes its
+`details.causes`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,8 @@ class Omitted:
 
 
 OMITTED: Final = Omitted()
+
+NO_PATH: Final = "<nil>"
 
 REQUIRED: Final = "FieldValueRequired"
 INVALID: Final = "FieldValueInvalid"
@@ -68,7 +71,7 @@ class FieldError(NamedTuple):
     @override
     def __str__(self) -> str:
         """Return the text with its path, as it stands in the message of a 422."""
-        return f"{self.field or '<nil>'}: {self.body}"
+        return f"{self.field}: {self.body}"
 
 
 def child(path: str, *names: str) -> str:
@@ -173,7 +176,9 @@ def summary(errors: Sequence[FieldError]) -> str:
 def causes(errors: Iterable[FieldError]) -> list[dict[str, str]]:
     """Return `details.causes` of the errors, all of them, in order."""
     return [
-        {"reason": each.reason, "message": each.body, "field": each.field or "<nil>"}
+        {"reason": each.reason, "message": each.body, "field": each.field}
+        if each.field
+        else {"reason": each.reason, "message": each.body}
         for each in errors
     ]
 

@@ -15,6 +15,13 @@ import orjson
 
 from kvstack.apiserver.objects.go_floats import format_float
 
+
+class JsonText(str):
+    """A text of a named type, or behind a pointer: errors print it as JSON, not as %q."""
+
+    __slots__ = ()
+
+
 _ESCAPES: Final = {
     "\a": "\\a",
     "\b": "\\b",
@@ -26,6 +33,14 @@ _ESCAPES: Final = {
     '"': '\\"',
     "\\": "\\\\",
 }
+
+_HTML_ESCAPES: Final = (
+    ("<", "\\u003c"),
+    (">", "\\u003e"),
+    ("&", "\\u0026"),
+    ("\u2028", "\\u2028"),
+    ("\u2029", "\\u2029"),
+)
 
 
 def quote(text: str) -> str:
@@ -50,20 +65,21 @@ def quote_time(text: str) -> str:
 
 def go_json(value: object) -> str:
     """Return compact JSON as Go's encoder writes it."""
-    text = orjson.dumps(value).decode()
-    for character, escape in (
-        ("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"),
-        ("\u2028", "\\u2028"), ("\u2029", "\\u2029"),
-    ):  # fmt: skip
-        if character in text:
-            text = text.replace(character, escape)
-    return text
+    return escape_html(orjson.dumps(value).decode())
+
+
+def escape_html(json_text: str) -> str:
+    """Return JSON with the characters escaped that Go's encoder escapes in texts."""
+    for character, escape in _HTML_ESCAPES:
+        if character in json_text:
+            json_text = json_text.replace(character, escape)
+    return json_text
 
 
 def go_value(value: object) -> str:
     """Return what an error about a field prints for the value."""
     if isinstance(value, str):
-        return quote(value)
+        return go_json(value) if type(value) is JsonText else quote(value)
     if value is None:
         return "null"
     if isinstance(value, bool):

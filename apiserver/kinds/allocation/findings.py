@@ -1,0 +1,15 @@
+"""What a repair found: which object is to be told, by a Warning event, and what."""
+
+from typing import NamedTuple
+
+from kvstack.apiserver.kinds.strategy import Obj
+
+
+class Finding(NamedTuple):
+    """One Warning event to be written."""
+
+    about: Obj
+    """The Service or IPAddress that the event regards."""
+    reason: str
+    action: str
+    message: str

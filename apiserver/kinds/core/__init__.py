@@ -1,0 +1,1 @@
+"""Configuration, identity, namespaces, nodes, quotas, events and leases."""

@@ -1,0 +1,17 @@
+"""ComponentStatuses: made on request by asking the components, never stored."""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.strategy import Obj, Strategy
+
+
+def _cells(obj: Obj, _now: float) -> list[Any]:
+    name = obj["metadata"]["name"]
+    for each in obj.get("conditions") or ():
+        if each.get("type") == "Healthy":
+            status = "Healthy" if each.get("status") == "True" else "Unhealthy"
+            return [name, status, each.get("message", ""), each.get("error", "")]
+    return [name, "Unknown", "", ""]
+
+
+COMPONENT_STATUSES: Final = Strategy(cells=_cells)

@@ -1,0 +1,138 @@
+"""Endpoints: the addresses behind a Service, in the old kind that EndpointSlice replaced."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.cells import first_of
+from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
+from kvstack.apiserver.kinds.rules import (
+    Errors,
+    add_invalid,
+    all_of,
+    each,
+    formatted,
+    needs_one_of,
+)
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.addresses import ip_warnings, validate_legacy_ip
+from kvstack.apiserver.objects.field_errors import FieldError, child, index, required
+from kvstack.apiserver.objects.names import (
+    check_dns_label,
+    check_dns_subdomain,
+    check_label_key,
+    check_port_number,
+)
+from kvstack.apiserver.objects.times import age
+
+MANAGED_BY: Final = "endpoints.kubernetes.io/managed-by"
+CONTROLLER: Final = "endpoint-controller"
+PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+
+
+def _default(obj: Obj) -> None:
+    for subset in obj.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    _check_subsets(obj, "", errors)
+    return errors
+
+
+def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    errors = _validate(new, context)
+    # What older versions let in may stay as it is.
+    return [] if errors and new.get("subsets") == old.get("subsets") else errors
+
+
+def _check_subset(subset: Obj, path: str, errors: Errors) -> None:
+    if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+        errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+    _check_addresses(subset, path, errors)
+    ports = subset.get("ports") or ()
+    for position, port in enumerate(ports):
+        _check_port(port, index(child(path, "ports"), position), errors, len(ports) > 1)
+
+
+def _check_address(address: Obj, path: str, errors: Errors) -> None:
+    ip = address.get("ip", "")
+    errors.extend(validate_legacy_ip(child(path, "ip"), ip))
+    _check_names(address, path, errors)
+    check_endpoint_address(errors, child(path, "ip"), ip)
+
+
+def _check_node_name(address: Obj, path: str, errors: Errors) -> None:
+    name = address.get("nodeName")
+    if name is not None:
+        add_invalid(errors, child(path, "nodeName"), name, check_dns_subdomain(name))
+
+
+def _check_port(port: Obj, path: str, errors: Errors, needs_name: bool) -> None:  # noqa: FBT001
+    name = port.get("name", "")
+    if name:
+        add_invalid(errors, child(path, "name"), name, check_dns_label(name))
+    elif needs_name:
+        errors.append(required(child(path, "name")))
+    number = port.get("port", 0)
+    add_invalid(errors, child(path, "port"), number, check_port_number(number))
+    _check_protocol(port, path, errors)
+    protocol = port.get("appProtocol")
+    if protocol is not None:
+        add_invalid(errors, child(path, "appProtocol"), protocol, check_label_key(protocol))
+
+
+_check_protocol: Final = needs_one_of("protocol", PROTOCOLS)
+_check_names: Final = all_of(formatted("hostname", check_dns_label), _check_node_name)
+_check_addresses: Final = all_of(
+    each("addresses", _check_address), each("notReadyAddresses", _check_address)
+)
+_check_subsets: Final = each("subsets", _check_subset)
+
+
+def _warnings(obj: Obj, _context: Context) -> list[str]:
+    if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == CONTROLLER:
+        return []
+    warnings: list[str] = []
+    for position, subset in enumerate(obj.get("subsets") or ()):
+        for name in ("addresses", "notReadyAddresses"):
+            path = child(index("subsets", position), name)
+            for number, address in enumerate(subset.get(name) or ()):
+                field = child(index(path, number), "ip")
+                warnings.extend(ip_warnings(field, address.get("ip", "")))
+    return warnings
+
+
+def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+    return _warnings(new, context)
+
+
+def _cells(obj: Obj, now: float) -> list[Any]:
+    metadata = obj["metadata"]
+    shown = first_of(3, _shown(obj)) if obj.get("subsets") else "<none>"
+    return [metadata["name"], shown, age(metadata.get("creationTimestamp"), now)]
+
+
+def _shown(obj: Obj) -> Iterator[str]:
+    """Yield each ready address with each port, or alone where there are no ports."""
+    for subset in obj.get("subsets") or ():
+        addresses = [each["ip"] for each in subset.get("addresses") or ()]
+        ports = subset.get("ports")
+        if not ports:
+            yield from addresses
+        for port in ports or ():
+            for ip in addresses:
+                host = f"[{ip}]" if ":" in ip else ip
+                yield f"{host}:{port.get('port', 0)}"
+
+
+ENDPOINTS: Final = Strategy(
+    default=_default,
+    validate=_validate,
+    validate_update=_validate_update,
+    warnings=_warnings,
+    update_warnings=_update_warnings,
+    allows_create_on_update=True,
+    cells=_cells,
+)

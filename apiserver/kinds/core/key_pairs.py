@@ -1,0 +1,121 @@
+"""Whether a certificate and a private key in PEM belong together, told in the words of Go's tls.
+
+A Secret of type kubernetes.io/tls may hold anything; what is wrong with it is only a warning. The
+texts of errors inside a certificate or key are those of Go's parsers where they are one text.
+"""
+
+import base64
+import binascii
+import re
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import (
+    CertificatePublicKeyTypes,
+    PrivateKeyTypes,
+    PublicKeyTypes,
+)
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_private_key,
+)
+
+_BLOCK: Final = re.compile(
+    rb"-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n(.*?)-----END \1-----[ \t]*(?:\r?\n|$)", re.DOTALL
+)
+_CERTIFICATE: Final = "CERTIFICATE"
+_KEY: Final = "PRIVATE KEY"
+
+
+def key_pair_problem(certificate: bytes, private_key: bytes) -> str:
+    """Return why the pair cannot serve TLS, empty if it can."""
+    certificates = _blocks(certificate)
+    chain = [body for kind, body in certificates if kind == _CERTIFICATE]
+    if not chain:
+        return _no_certificate([kind for kind, _ in certificates])
+    keys = _blocks(private_key)
+    key = next((body for kind, body in keys if _is_key(kind)), None)
+    if key is None:
+        return _no_key([kind for kind, _ in keys])
+    try:
+        public = x509.load_der_x509_certificate(chain[0]).public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        return "x509: malformed certificate"
+    try:
+        private = load_der_private_key(key, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "tls: failed to parse private key"
+    return _mismatch(public, private)
+
+
+def _blocks(text: bytes) -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = []
+    for match in _BLOCK.finditer(text):
+        body = _decoded(match[2])
+        if body is not None:
+            found.append((match[1].decode("utf-8", "replace"), body))
+    return found
+
+
+def _decoded(body: bytes) -> bytes | None:
+    if b":" in body:
+        # Headers end at the first empty line.
+        _, gap, body = body.replace(b"\r\n", b"\n").partition(b"\n\n")
+        if not gap:
+            return None
+    try:
+        return base64.b64decode(b"".join(body.split()), validate=True)
+    except binascii.Error:
+        return None
+
+
+def _no_certificate(skipped: list[str]) -> str:
+    if not skipped:
+        return "tls: failed to find any PEM data in certificate input"
+    if len(skipped) == 1 and skipped[0].endswith(_KEY):
+        return (
+            "tls: failed to find certificate PEM data in certificate input, but did find a private"
+            " key; PEM inputs may have been switched"
+        )
+    return (
+        'tls: failed to find "CERTIFICATE" PEM block in certificate input after skipping PEM blocks'
+        f" of the following types: [{' '.join(skipped)}]"
+    )
+
+
+def _no_key(skipped: list[str]) -> str:
+    if not skipped:
+        return "tls: failed to find any PEM data in key input"
+    if skipped == [_CERTIFICATE]:
+        return "tls: found a certificate rather than a key in the PEM for the private key"
+    return (
+        'tls: failed to find PEM block with type ending in "PRIVATE KEY" in key input after'
+        f" skipping PEM blocks of the following types: [{' '.join(skipped)}]"
+    )
+
+
+def _is_key(kind: str) -> bool:
+    return kind == _KEY or kind.endswith(" " + _KEY)
+
+
+def _mismatch(public: CertificatePublicKeyTypes, private: PrivateKeyTypes) -> str:
+    if isinstance(public, rsa.RSAPublicKey):
+        is_alike = isinstance(private, rsa.RSAPrivateKey)
+    elif isinstance(public, ec.EllipticCurvePublicKey):
+        is_alike = isinstance(private, ec.EllipticCurvePrivateKey)
+    elif isinstance(public, ed25519.Ed25519PublicKey):
+        is_alike = isinstance(private, ed25519.Ed25519PrivateKey)
+    else:
+        return "tls: unknown public key algorithm"
+    if not is_alike:
+        return "tls: private key type does not match public key type"
+    if _public_bytes(private.public_key()) != _public_bytes(public):
+        return "tls: private key does not match public key"
+    return ""
+
+
+def _public_bytes(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

@@ -1,0 +1,145 @@
+"""Namespaces: a label with their own name, and finalizers that only /finalize may change.
+
+A namespace has two lists of finalizers. `metadata.finalizers` is everybody's; `spec.finalizers`
+holds `kubernetes` from the start, and the namespace is gone when both are empty.
+"""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.field_errors import FieldError, index, invalid
+from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from kvstack.apiserver.objects.names import check_label_key, name_is_dns_label
+from kvstack.apiserver.objects.times import age
+
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+KUBERNETES: Final = "kubernetes"
+ACTIVE: Final = "Active"
+TERMINATING: Final = "Terminating"
+
+_STANDARD_FINALIZERS: Final = frozenset({KUBERNETES, ORPHAN_FINALIZER, FOREGROUND_FINALIZER})
+
+
+def _default(obj: Obj) -> None:
+    metadata = obj.setdefault("metadata", {})
+    name = metadata.get("name")
+    if name:
+        labels = metadata.get("labels")
+        if labels is None:
+            labels = metadata["labels"] = {}
+        labels[NAME_LABEL] = name
+    status = obj.setdefault("status", {})
+    if not status.get("phase"):
+        status["phase"] = ACTIVE
+
+
+def _prepare_create(obj: Obj, _context: Context) -> None:
+    # The name may have been generated after defaults were set.
+    _default(obj)
+    obj["status"] = {"phase": ACTIVE}
+    spec = obj.setdefault("spec", {})
+    finalizers = spec.get("finalizers") or []
+    if KUBERNETES not in finalizers:
+        spec["finalizers"] = [*finalizers, KUBERNETES]
+
+
+def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+    new["status"] = old["status"]
+    finalizers = old.get("spec", {}).get("finalizers")
+    if finalizers:
+        new.setdefault("spec", {})["finalizers"] = finalizers
+    else:
+        new.setdefault("spec", {}).pop("finalizers", None)
+
+
+def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+    new["spec"] = old["spec"]
+
+
+def _prepare_finalize(new: Obj, old: Obj, _context: Context) -> None:
+    new["status"] = old["status"]
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for each in obj.get("spec", {}).get("finalizers") or ():
+        _check_finalizer(errors, "spec.finalizers", each)
+    return errors
+
+
+def _validate_update(new: Obj, _old: Obj, context: Context) -> list[FieldError]:
+    return _validate(new, context)
+
+
+def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+    if new["metadata"].get("deletionTimestamp"):
+        expected, state = TERMINATING, "not empty"
+    else:
+        expected, state = ACTIVE, "empty"
+    phase = new["status"].get("phase", "")
+    if phase == expected:
+        return []
+    detail = f"may only be '{expected}' if `deletionTimestamp` is {state}"
+    return [invalid("status.Phase", JsonText(phase), detail)]
+
+
+def _validate_finalize(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for position, each in enumerate(new.get("spec", {}).get("finalizers") or ()):
+        _check_finalizer(errors, index("spec.finalizers", position), each)
+    return errors
+
+
+def _check_finalizer(errors: Errors, path: str, name: str) -> None:
+    add_invalid(errors, path, name, check_label_key(name))
+    if "/" not in name and name not in _STANDARD_FINALIZERS:
+        errors.append(
+            invalid(
+                path, name, "name is neither a standard finalizer name nor is it fully qualified"
+            )
+        )
+
+
+def _selectable(obj: Obj) -> dict[str, str]:
+    return {"status.phase": obj["status"].get("phase", "")}
+
+
+def _cells(obj: Obj, now: float) -> list[Any]:
+    metadata = obj["metadata"]
+    return [
+        metadata["name"],
+        obj["status"].get("phase", ""),
+        age(metadata.get("creationTimestamp"), now),
+    ]
+
+
+NAMESPACES: Final = Strategy(
+    default=_default,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    validate_update=_validate_update,
+    check_name=name_is_dns_label,
+    reset_fields=(("status",),),
+    selectable=_selectable,
+    returns_deleted=True,
+    cells=_cells,
+    subresources={
+        "status": Strategy(
+            default=_default,
+            prepare_update=_prepare_status,
+            validate_update=_validate_status,
+            reset_fields=(("spec",),),
+            cells=_cells,
+        ),
+        "finalize": Strategy(
+            default=_default,
+            prepare_update=_prepare_finalize,
+            validate_update=_validate_finalize,
+            reset_fields=(("status",),),
+            cells=_cells,
+        ),
+    },
+)

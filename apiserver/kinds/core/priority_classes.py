@@ -1,0 +1,89 @@
+"""PriorityClasses: names for numbers that say which pods go first."""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.rules import wrong_choice
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.field_errors import FieldError, forbidden, invalid
+from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.times import age
+
+SYSTEM_PREFIX: Final = "system-"
+USER_VALUE_MAX: Final = 1_000_000_000
+SYSTEM_CLASSES: Final = {
+    "system-node-critical": 2_000_001_000,
+    "system-cluster-critical": 2_000_000_000,
+}
+"""The classes that are there from the start, none of which is the default."""
+
+PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+
+
+def _default(obj: Obj) -> None:
+    obj.setdefault("preemptionPolicy", PREEMPTION_POLICIES[0])
+
+
+def _prepare_create(obj: Obj, _context: Context) -> None:
+    obj["metadata"]["generation"] = 1
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+    if name.startswith(SYSTEM_PREFIX):
+        problem = _system_problem(name, value, is_default=obj.get("globalDefault", False))
+        if problem:
+            detail = (
+                "priority class names with 'system-' prefix are reserved for system use only."
+                f" error: {problem}"
+            )
+            errors.append(forbidden("metadata.name", detail))
+    elif value > USER_VALUE_MAX:
+        detail = f"maximum allowed value of a user defined priority is {USER_VALUE_MAX}"
+        errors.append(forbidden("value", detail))
+    policy = obj.get("preemptionPolicy")
+    if policy is not None and policy not in PREEMPTION_POLICIES:
+        errors.append(wrong_choice("preemptionPolicy", policy, PREEMPTION_POLICIES))
+    return errors
+
+
+def _system_problem(name: str, value: int, *, is_default: bool) -> str:
+    expected = SYSTEM_CLASSES.get(name)
+    if expected is None:
+        return f"{name} is not a known system priority class"
+    if value != expected:
+        return f"value of {name} PriorityClass must be {expected}"
+    return f"globalDefault of {name} PriorityClass must be false" if is_default else ""
+
+
+def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if new.get("value", 0) != old.get("value", 0):
+        errors.append(forbidden("value", "may not be changed in an update."))
+    policy = new.get("preemptionPolicy")
+    if policy != old.get("preemptionPolicy"):
+        shown = None if policy is None else JsonText(policy)
+        errors.append(invalid("preemptionPolicy", shown, IMMUTABLE))
+    return errors
+
+
+def _cells(obj: Obj, now: float) -> list[Any]:
+    metadata = obj["metadata"]
+    return [
+        metadata["name"],
+        obj.get("value", 0),
+        obj.get("globalDefault", False),
+        age(metadata.get("creationTimestamp"), now),
+        obj.get("preemptionPolicy", ""),
+    ]
+
+
+PRIORITY_CLASSES: Final = Strategy(
+    default=_default,
+    prepare_create=_prepare_create,
+    validate=_validate,
+    validate_update=_validate_update,
+    has_generation=True,
+    cells=_cells,
+)

@@ -1,0 +1,46 @@
+"""ServiceAccounts: names of Secrets, nothing else about them."""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.times import age
+
+_ENFORCE: Final = "kubernetes.io/enforce-mountable-secrets"
+
+
+def _prepare_create(obj: Obj, _context: Context) -> None:
+    secrets = obj.get("secrets")
+    if secrets:
+        obj["secrets"] = [{"name": each["name"]} if each.get("name") else {} for each in secrets]
+
+
+def _prepare_update(new: Obj, _old: Obj, context: Context) -> None:
+    _prepare_create(new, context)
+
+
+def _warnings(obj: Obj, _context: Context) -> list[str]:
+    if _ENFORCE not in (obj["metadata"].get("annotations") or {}):
+        return []
+    return [
+        f"metadata.annotations[{_ENFORCE}]: deprecated in v1.32+; prefer separate namespaces to"
+        " isolate access to mounted secrets"
+    ]
+
+
+def _update_warnings(new: Obj, old: Obj, context: Context) -> list[str]:
+    return [] if _warnings(old, context) else _warnings(new, context)
+
+
+def _cells(obj: Obj, now: float) -> list[Any]:
+    metadata = obj["metadata"]
+    return [metadata["name"], age(metadata.get("creationTimestamp"), now)]
+
+
+SERVICE_ACCOUNTS: Final = Strategy(
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    warnings=_warnings,
+    update_warnings=_update_warnings,
+    returns_deleted=True,
+    cells=_cells,
+)

@@ -1,0 +1,50 @@
+"""Whether two values mean the same: quantities compare as numbers, empty lists as absent ones.
+
+    same({"limits": {"memory": "1Gi"}}, {"limits": {"memory": "1073741824"}}, REQUIREMENTS)  → True
+
+Both values were decoded by their type, so equal ones are nearly always equal as they stand; only
+where they are not are they walked.
+"""
+
+from functools import cache
+from typing import Any
+
+from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.types import Shape, Type
+
+
+def same(left: object, right: object, type_name: str) -> bool:
+    """Return whether two values of the type mean the same."""
+    return left == right or _same(left, right, _type(type_name))
+
+
+@cache
+def _type(name: str) -> Type:
+    return load().types[name]
+
+
+def _same(left: Any, right: Any, type_: Type) -> bool:  # noqa: ANN401 — of the type
+    if left == right:
+        return True
+    shape = type_.shape
+    if shape in {Shape.LIST, Shape.MAP} and not left and not right:
+        return True
+    if left is None or right is None:
+        return False
+    if shape is Shape.STRUCT:
+        fields = type_.fields
+        return all(
+            name in fields and _same(left.get(name), right.get(name), fields[name].type)
+            for name in left.keys() | right.keys()
+        )
+    element = type_.element
+    if shape is Shape.LIST and element is not None:
+        return len(left) == len(right) and all(
+            _same(mine, other, element) for mine, other in zip(left, right, strict=True)
+        )
+    if shape is Shape.MAP and element is not None:
+        return left.keys() == right.keys() and all(
+            _same(left[key], right[key], element) for key in left
+        )
+    return shape is Shape.QUANTITY and parse(left) == parse(right)

@@ -1,0 +1,65 @@
+"""Structs as errors print them: with the fields of upstream's internal types.
+
+    internal_value({"type": "Localhost"}, "io.k8s.api.core.v1.SeccompProfile")
+    → {"Type": "Localhost", "LocalhostProfile": None}
+
+Types are named as in the stored version; `schema.internal` knows the internal ones.
+"""
+
+import json
+from collections.abc import Mapping
+from difflib import unified_diff
+from functools import cache
+from typing import Any, Final
+
+from kvstack.apiserver.objects.go_text import escape_html
+from kvstack.apiserver.schema.internal import internal
+from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.types import Type
+
+_MACHINERY: Final = "io.k8s.apimachinery."
+"""Types of the machinery are in no version, so they print as they stand."""
+_CONTEXT_LINES: Final = 3
+
+
+def internal_value(value: object, type_name: str) -> Any:  # noqa: ANN401 — of the type
+    """Return a value of the type, or a list of them, as errors print it."""
+    if value is None or type_name.startswith(_MACHINERY):
+        return value
+    type_, name = _types()[type_name], _internal_name(type_name)
+    if isinstance(value, list):
+        return [internal(each, type_, name) for each in value]
+    return internal(value, type_, name)
+
+
+def internal_diff(old: object, new: object, type_name: str) -> str:
+    """Return a unified diff of two values of the type as errors print it, one member a line."""
+    return value_diff(internal_value(old, type_name), internal_value(new, type_name))
+
+
+def value_diff(old: object, new: object) -> str:
+    """Return a unified diff of two values that are as errors print them already."""
+    diff = unified_diff(_lines(old), _lines(new), n=_CONTEXT_LINES)
+    return "".join(list(diff)[2:])
+
+
+def go_struct_text(value: Mapping[str, Any], type_name: str) -> str:
+    """Return a struct of plain values as Go's `%+v` prints it: `{Name:http HostPort:0 …}`."""
+    members = internal_value(value, type_name).items()
+    return "{" + " ".join(f"{name}:{member}" for name, member in members) + "}"
+
+
+@cache
+def _types() -> Mapping[str, Type]:
+    return load().types
+
+
+@cache
+def _internal_name(type_name: str) -> str:
+    *_, group, _, kind = type_name.split(".")
+    return f"{group}.{kind}"
+
+
+def _lines(value: object) -> list[str]:
+    text = escape_html(json.dumps(value, indent=1, ensure_ascii=False))
+    return [f"{line}\n" for line in text.split("\n")]

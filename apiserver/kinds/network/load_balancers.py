@@ -1,0 +1,68 @@
+"""What a load balancer says of itself in the status of Services and Ingresses."""
+
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apiserver.objects.addresses import ip_warnings, parse_ip, validate_legacy_ip
+from kvstack.apiserver.objects.field_errors import (
+    child,
+    forbidden,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.names import check_dns_subdomain
+
+_MODES = ("Proxy", "VIP")
+
+
+def check_load_balancer_status(
+    errors: Errors, path: str, status: Obj, old: Obj, *, has_modes: bool
+) -> None:
+    """Add what is wrong with addresses and names; has_modes: of a Service, not an Ingress."""
+    accepted = [each["ip"] for each in old.get("ingress") or () if each.get("ip")]
+    for position, each in enumerate(status.get("ingress") or ()):
+        field = index(child(path, "ingress"), position)
+        ip = each.get("ip", "")
+        if ip:
+            errors.extend(validate_legacy_ip(child(field, "ip"), ip, accepted=accepted))
+        if has_modes:
+            _check_mode(errors, child(field, "ipMode"), ip, each.get("ipMode"))
+        name = each.get("hostname", "")
+        if name:
+            check_host(errors, child(field, "hostname"), name)
+
+
+def check_host(errors: Errors, path: str, name: str) -> None:
+    """Add what is wrong with a name of DNS that may not be an address."""
+    add_invalid(errors, path, name, check_dns_subdomain(name))
+    if parse_ip(name) is not None:
+        errors.append(invalid(path, name, "must be a DNS name, not an IP address"))
+
+
+def status_warnings(obj: Obj) -> list[str]:
+    """Return the warnings about addresses in a status."""
+    warnings: list[str] = []
+    ingress = (obj["status"].get("loadBalancer") or {}).get("ingress")
+    for position, each in enumerate(ingress or ()):
+        path = index("status.loadBalancer.ingress", position)
+        warnings.extend(ip_warnings(path, each.get("ip", "")))
+    return warnings
+
+
+def shown_addresses(obj: Obj) -> str:
+    """Return the addresses, or names where there are none, sorted, each once."""
+    ingress = (obj["status"].get("loadBalancer") or {}).get("ingress")
+    shown = {each.get("ip") or each.get("hostname") or "" for each in ingress or ()}
+    return ",".join(sorted(shown - {""}))
+
+
+def _check_mode(errors: Errors, path: str, ip: str, mode: str | None) -> None:
+    if mode is None:
+        if ip:
+            errors.append(required(path, "must be specified when `ip` is set"))
+    elif not ip:
+        errors.append(forbidden(path, "may not be specified when `ip` is not set"))
+    elif mode not in _MODES:
+        errors.append(not_supported(path, JsonText(mode), _MODES))

@@ -1,0 +1,86 @@
+"""ServiceCIDRs: the ranges that cluster IPs are taken from."""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.addresses import parse_cidr, validate_cidr
+from kvstack.apiserver.objects.field_errors import FieldError, index, invalid, required
+from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.times import age
+
+_PATH: Final = "spec.cidrs"
+
+
+def _prepare_create(obj: Obj, _context: Context) -> None:
+    obj["status"] = {}
+
+
+def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+    new["status"] = old["status"]
+
+
+def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+    new["spec"] = old["spec"]
+    keep_metadata(new, old)
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    cidrs = _cidrs(obj)
+    if not cidrs:
+        return [required(_PATH, "at least one CIDR required")]
+    if len(cidrs) > 2:
+        return [invalid(_PATH, {"CIDRs": cidrs}, "may only hold up to 2 values")]
+    errors = [
+        error
+        for position, each in enumerate(cidrs)
+        for error in validate_cidr(index(_PATH, position), each)
+    ]
+    networks = [parse_cidr(each) for each in cidrs]
+    families = [each.address.is_ipv4 for each in networks if each is not None]
+    if families in ([True, True], [False, False]):
+        detail = (
+            "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and"
+            " 2001:db8::/64"
+        )
+        errors.append(invalid(_PATH, cidrs, detail))
+    return errors
+
+
+def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    cidrs, before = _cidrs(new), _cidrs(old)
+    becomes_dual = len(before) == 1 and len(cidrs) == 2
+    if len(cidrs) != len(before) and not becomes_dual:
+        return [invalid(_PATH, cidrs or None, IMMUTABLE)]
+    errors = [
+        invalid(index(_PATH, position), cidrs[position], IMMUTABLE)
+        for position, each in enumerate(before)
+        if cidrs[position] != each
+    ]
+    return errors + _validate(new, context) if becomes_dual else errors
+
+
+def _cidrs(obj: Obj) -> list[str]:
+    return obj.get("spec", {}).get("cidrs") or []
+
+
+def _cells(obj: Obj, now: float) -> list[Any]:
+    metadata = obj["metadata"]
+    return [metadata["name"], ",".join(_cidrs(obj)), age(metadata.get("creationTimestamp"), now)]
+
+
+SERVICE_CIDRS: Final = Strategy(
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    validate_update=_validate_update,
+    reset_fields=(("status",),),
+    cells=_cells,
+    subresources={
+        "status": Strategy(
+            prepare_update=_prepare_status,
+            reset_fields=(("metadata",), ("spec",)),
+            cells=_cells,
+        )
+    },
+)

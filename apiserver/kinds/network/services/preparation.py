@@ -1,0 +1,120 @@
+"""What Services get by default, and what an update sets, keeps or drops besides.
+
+A Service is several kinds in one, told apart by `type`. Clients change the type and leave the rest
+as it was; a field that the old type had, the new type cannot have, and the client did not touch is
+dropped. One that the client did change is left, for the rules to refuse.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kvstack.apiserver.kinds.network.services.traits import (
+    CLUSTER_IP,
+    LOAD_BALANCER,
+    NODE_PORT,
+    Spec,
+    has_node_ports,
+    is_external_name,
+    is_load_balancer,
+    is_reachable_from_outside,
+    needs_health_check,
+    node_ports,
+    same_cluster_ips,
+    same_families,
+    type_of,
+)
+from kvstack.apiserver.kinds.strategy import Context, Obj
+
+CLIENT_IP_SECONDS: Final = 10800
+
+
+def default(obj: Obj) -> None:
+    """Fill in defaults after decoding."""
+    spec: Spec = obj.setdefault("spec", {})
+    _default_affinity(spec)
+    kind = spec.setdefault("type", CLUSTER_IP)
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port", 0)
+    if is_reachable_from_outside(spec):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if kind in {CLUSTER_IP, NODE_PORT, LOAD_BALANCER}:
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if kind == LOAD_BALANCER:
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+        status = obj.get("status", {}).get("loadBalancer") or {}
+        for each in status.get("ingress") or ():
+            if each.get("ip"):
+                each.setdefault("ipMode", "VIP")
+
+
+def prepare_create(obj: Obj, _context: Context) -> None:
+    """Drop the status of a new Service."""
+    obj["status"] = {"loadBalancer": {}}
+
+
+def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+    """Keep the status, and drop what the new type cannot have and nobody changed."""
+    new["status"] = old["status"]
+    spec, old_spec = new["spec"], old["spec"]
+    for applies, is_same, names in _BY_TYPE:
+        if applies(old_spec) and not applies(spec) and is_same(old_spec, spec):
+            for each in names:
+                spec.pop(each, None)
+    if _allocates_node_ports(old_spec, spec):
+        for port in spec.get("ports") or ():
+            port.pop("nodePort", None)
+    if type_of(spec) != LOAD_BALANCER and new["status"].get("loadBalancer"):
+        new["status"] = new["status"] | {"loadBalancer": {}}
+
+
+def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+    """Keep the spec where only the status may change."""
+    new["spec"] = old["spec"]
+
+
+def _default_affinity(spec: Spec) -> None:
+    affinity = spec.setdefault("sessionAffinity", "None")
+    if affinity == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif affinity == "ClientIP":
+        client_ip = (spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}
+        if client_ip.get("timeoutSeconds") is None:
+            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": CLIENT_IP_SECONDS}}
+
+
+def _allocates_node_ports(old: Spec, new: Spec) -> bool:
+    """Return whether node ports went with the old type and none was added."""
+    return (
+        has_node_ports(old)
+        and not has_node_ports(new)
+        and set(node_ports(old)) >= set(node_ports(new))
+    )
+
+
+def _has_cluster_ip(spec: Spec) -> bool:
+    return not is_external_name(spec)
+
+
+def _same_addresses(old: Spec, new: Spec) -> bool:
+    return old.get("clusterIP") == new.get("clusterIP") and same_cluster_ips(old, new)
+
+
+def _same(name: str) -> Callable[[Spec, Spec], bool]:
+    def check(old: Spec, new: Spec) -> bool:
+        return bool(old.get(name) == new.get(name))
+
+    return check
+
+
+_BY_TYPE: Final = (
+    (_has_cluster_ip, _same_addresses, ("clusterIP", "clusterIPs")),
+    (_has_cluster_ip, same_families, ("ipFamilies",)),
+    (_has_cluster_ip, _same("ipFamilyPolicy"), ("ipFamilyPolicy",)),
+    (needs_health_check, _same("healthCheckNodePort"), ("healthCheckNodePort",)),
+    (is_load_balancer, _same("allocateLoadBalancerNodePorts"), ("allocateLoadBalancerNodePorts",)),
+    (is_load_balancer, _same("loadBalancerClass"), ("loadBalancerClass",)),
+    (is_reachable_from_outside, _same("externalTrafficPolicy"), ("externalTrafficPolicy",)),
+)
+"""Which specs can have some fields, when they count as untouched, and the fields."""

@@ -1,0 +1,1 @@
+"""Pods, and the specs of pods that workloads carry."""

@@ -1,0 +1,216 @@
+"""The rules of annotations that mean something to pods, and of those that came before fields.
+
+kubernetes.io/config.mirror                              the pod mirrors a kubelet's own
+controller.kubernetes.io/pod-deletion-cost               which pod of a set goes first
+container.apparmor.security.beta.kubernetes.io/<name>    now appArmorProfile
+seccomp.security.alpha.kubernetes.io/pod                 now seccompProfile
+container.seccomp.security.alpha.kubernetes.io/<name>    now seccompProfile
+scheduler.alpha.kubernetes.io/tolerations                JSON; checked, and used by nobody
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from kvstack.apiserver.kinds.file_paths import check_descending
+from kvstack.apiserver.kinds.pods.scheduling import check_toleration_list
+from kvstack.apiserver.kinds.pods.scope import SpecScope, all_containers
+from kvstack.apiserver.kinds.pods.tolerances import Tolerances
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.objects.field_errors import child, forbidden, invalid, key
+from kvstack.apiserver.objects.go_numbers import NumberError, parse_int
+from kvstack.apiserver.objects.go_text import quote
+
+Obj = dict[str, Any]
+Annotations = Mapping[str, str]
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+APP_ARMOR_PREFIX: Final = "container.apparmor.security.beta.kubernetes.io/"
+SECCOMP_POD: Final = "seccomp.security.alpha.kubernetes.io/pod"
+SECCOMP_PREFIX: Final = "container.seccomp.security.alpha.kubernetes.io/"
+
+_TOLERATIONS: Final = "scheduler.alpha.kubernetes.io/tolerations"
+_TOLERATION_FIELDS: Final = {
+    each.lower(): each for each in ("key", "operator", "value", "effect", "tolerationSeconds")
+}
+_LOCALHOST: Final = "localhost/"
+_SECCOMP: Final = {
+    "unconfined": "Unconfined",
+    "runtime/default": "RuntimeDefault",
+    "docker/default": "RuntimeDefault",
+}
+"""Types of profiles of seccomp by how annotations write them."""
+_APP_ARMOR: Final = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}
+
+
+def check_annotations(scope: SpecScope, annotations: Annotations, path: str) -> None:
+    """Check the annotations of a pod or template; `path` is that of the annotations."""
+    if not annotations:
+        return
+    errors = scope.errors
+    mirror = annotations.get(MIRROR)
+    if mirror is not None and not scope.spec.get("nodeName"):
+        message = "must set spec.nodeName if mirror pod annotation is set"
+        errors.append(invalid(key(path, MIRROR), mirror, message))
+    if annotations.get(_TOLERATIONS):
+        _check_tolerations(errors, annotations[_TOLERATIONS], path, scope.tolerances)
+    cost = annotations.get(DELETION_COST)
+    if cost is not None and not scope.tolerances.deletion_cost and not is_deletion_cost(cost):
+        errors.append(invalid(key(path, DELETION_COST), cost, "must be a 32bit integer"))
+    for name, value in annotations.items():
+        if name == SECCOMP_POD or name.startswith(SECCOMP_PREFIX):
+            _check_seccomp(errors, value, child(path, name))
+    for name, value in annotations.items():
+        if name.startswith(APP_ARMOR_PREFIX):
+            _check_app_armor(scope, name, value, key(path, name))
+
+
+def check_annotation_changes(errors: Errors, new: Annotations, old: Annotations, path: str) -> None:
+    """Check that what may not change did not."""
+    for name, value in old.items():
+        if new.get(name) != value:
+            if name.startswith(APP_ARMOR_PREFIX):
+                message = "may not remove or update AppArmor annotations"
+                errors.append(forbidden(key(path, name), message))
+            elif name == MIRROR:
+                message = "may not remove or update mirror pod annotation"
+                errors.append(forbidden(key(path, name), message))
+    for name in new:
+        if name not in old:
+            if name.startswith(APP_ARMOR_PREFIX):
+                errors.append(forbidden(key(path, name), "may not add AppArmor annotations"))
+            elif name == MIRROR:
+                message = "may not add mirror pod annotation"
+                errors.append(forbidden(key(path, name), message))
+
+
+def check_matching_profiles(scope: SpecScope, annotations: Annotations) -> None:
+    """Check that annotations about profiles say what the fields say, where both are given."""
+    if not any(each.startswith((SECCOMP_POD, SECCOMP_PREFIX, APP_ARMOR_PREFIX))
+               for each in annotations):  # fmt: skip
+        return
+    _check_seccomp_matches(scope, annotations)
+    if scope.os != "windows":
+        _check_app_armor_matches(scope, annotations)
+
+
+def app_armor_profile(annotation: str) -> Obj | None:
+    """Return the profile that an annotation names; None if it names none."""
+    kind = _APP_ARMOR.get(annotation)
+    if kind is not None:
+        return {"type": kind}
+    file = annotation.removeprefix(_LOCALHOST)
+    if file and file != annotation:
+        return {"type": "Localhost", "localhostProfile": file}
+    return None
+
+
+def is_deletion_cost(text: str) -> bool:
+    """Return whether the text is an integer of 32 bits, as the cost of a deletion is written."""
+    if text.startswith("+") or (text.startswith("0") and text != "0"):
+        return False
+    try:
+        parse_int(text, 32)
+    except NumberError:
+        return False
+    return True
+
+
+def _check_tolerations(errors: Errors, text: str, path: str, tolerances: Tolerances) -> None:
+    try:
+        tolerations = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        errors.append(invalid(path, _TOLERATIONS, str(error)))
+        return
+    wrong = _json_kind_mismatch(tolerations)
+    if wrong:
+        errors.append(invalid(path, _TOLERATIONS, f"json: cannot unmarshal {wrong}"))
+        return
+    listed = [_with_own_names(each) for each in tolerations or ()]
+    allows = tolerances.comparing_tolerations
+    check_toleration_list(errors, listed, child(path, _TOLERATIONS), allows_comparing=allows)
+
+
+def _json_kind_mismatch(tolerations: object) -> str:
+    if tolerations is None:
+        return ""
+    if not isinstance(tolerations, list):
+        return f"{_json_kind(tolerations)} into Go value of type []core.Toleration"
+    for each in tolerations:
+        if not isinstance(each, dict):
+            return f"{_json_kind(each)} into Go value of type core.Toleration"
+    return ""
+
+
+def _json_kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "object"
+
+
+def _with_own_names(toleration: Obj) -> Obj:
+    # Go finds fields of types without names for JSON by their names in any case.
+    return {_TOLERATION_FIELDS.get(name.lower(), name): value for name, value in toleration.items()}
+
+
+def _check_seccomp(errors: Errors, value: str, path: str) -> None:
+    if value in _SECCOMP:
+        return
+    if value.startswith(_LOCALHOST):
+        check_descending(errors, path, value.removeprefix(_LOCALHOST))
+    else:
+        errors.append(invalid(path, value, "must be a valid seccomp profile"))
+
+
+def _check_app_armor(scope: SpecScope, name: str, value: str, path: str) -> None:
+    container = name.removeprefix(APP_ARMOR_PREFIX)
+    if not any(each.get("name") == container for each in all_containers(scope.spec)):
+        scope.errors.append(invalid(path, container, "container not found"))
+    if value and value not in _APP_ARMOR and not value.startswith(_LOCALHOST):
+        message = f"invalid AppArmor profile name: {quote(value)}"
+        scope.errors.append(invalid(path, value, message))
+
+
+def _check_seccomp_matches(scope: SpecScope, annotations: Annotations) -> None:
+    context = scope.spec.get("securityContext") or {}
+    holders = [(context, SECCOMP_POD, scope.path)]
+    holders += [
+        (container.get("securityContext") or {}, SECCOMP_PREFIX + container.get("name", ""), path)
+        for container, path in scope.containers()
+    ]
+    for holder, name, path in holders:
+        profile, annotation = holder.get("seccompProfile"), annotations.get(name)
+        if profile is not None and annotation is not None:
+            kind = _SECCOMP.get(annotation, "")
+            profile_path = child(path, "securityContext", "seccompProfile")
+            _check_match(scope.errors, profile, annotation, kind, profile_path, "seccomp")
+
+
+def _check_app_armor_matches(scope: SpecScope, annotations: Annotations) -> None:
+    of_pod = (scope.spec.get("securityContext") or {}).get("appArmorProfile")
+    for container, path in scope.containers():
+        profile = (container.get("securityContext") or {}).get("appArmorProfile") or of_pod
+        annotation = annotations.get(APP_ARMOR_PREFIX + container.get("name", ""))
+        if profile is not None and annotation is not None:
+            kind = _APP_ARMOR.get(annotation, "")
+            profile_path = child(path, "securityContext", "appArmorProfile")
+            _check_match(scope.errors, profile, annotation, kind, profile_path, "apparmor")
+
+
+def _check_match(
+    errors: Errors, profile: Obj, annotation: str, kind: str, path: str, what: str
+) -> None:
+    wanted = profile.get("type")
+    message = f"{what} type in annotation and field must match"
+    if wanted == "Localhost":
+        if not annotation.startswith(_LOCALHOST):
+            errors.append(forbidden(child(path, "type"), message))
+        elif annotation.removeprefix(_LOCALHOST) != profile.get("localhostProfile"):
+            message = f"{what} profile in annotation and field must match"
+            errors.append(forbidden(child(path, "localhostProfile"), message))
+    elif wanted in {"Unconfined", "RuntimeDefault"} and kind != wanted:
+        errors.append(forbidden(child(path, "type"), message))

@@ -1,0 +1,16 @@
+"""How long a pod may take to end after a delete."""
+
+from typing import Any
+
+from kvstack.apiserver.kinds.pods.conditions import has_ended
+
+Obj = dict[str, Any]
+
+
+def grace_period(pod: Obj, asked: int | None) -> int:
+    """Return the seconds until the pod is removed, 0: at once. asked: by the request, if at all."""
+    spec = pod.get("spec") or {}
+    if not spec.get("nodeName") or has_ended(pod):
+        return 0
+    seconds: int = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
+    return seconds if seconds >= 0 else 1

@@ -1,0 +1,59 @@
+"""The subresource `ephemeralcontainers`: containers added to a running pod, for good."""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.kinds.internal_values import internal_diff
+from kvstack.apiserver.kinds.pods.annotations import MIRROR
+from kvstack.apiserver.kinds.pods.preparation import drop_disabled, keep_metadata, raise_generation
+from kvstack.apiserver.kinds.pods.tolerances import Tolerances
+from kvstack.apiserver.kinds.pods.validation import (
+    annotations_of,
+    check_forgiving,
+    checked_update,
+)
+from kvstack.apiserver.kinds.strategy import Context
+from kvstack.apiserver.objects.field_errors import FieldError, forbidden
+from kvstack.apiserver.objects.go_text import quote
+
+Obj = dict[str, Any]
+
+_FIELD: Final = "ephemeralContainers"
+_PATH: Final = "spec.ephemeralContainers"
+_TYPE: Final = "io.k8s.api.core.v1.EphemeralContainer"
+
+
+def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+    """Take over everything but the ephemeral containers."""
+    containers = (new.get("spec") or {}).get(_FIELD)
+    spec = {name: value for name, value in (old.get("spec") or {}).items() if name != _FIELD}
+    if containers:
+        spec[_FIELD] = containers
+    new["spec"] = spec
+    new["status"] = old.get("status", {})
+    keep_metadata(new, old)
+    drop_disabled(new, old)
+    raise_generation(new, old)
+
+
+def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    """Return the errors of the pod with the added containers."""
+    if MIRROR in annotations_of(old):
+        return [forbidden("", "static pods do not support ephemeral containers")]
+
+    def check(tolerances: Tolerances) -> list[FieldError]:
+        errors = checked_update(new, old, context, tolerances)
+        containers = {each.get("name", ""): each for each in new["spec"].get(_FIELD) or ()}
+        for before in old["spec"].get(_FIELD) or ():
+            name = before.get("name", "")
+            now = containers.get(name)
+            told = f"existing ephemeral containers {quote(name)} may not be"
+            if now is None:
+                errors.append(forbidden(_PATH, f"{told} removed\n"))
+            elif not same(before, now, _TYPE):
+                errors.append(
+                    forbidden(_PATH, f"{told} changed\n{internal_diff(before, now, _TYPE)}")
+                )
+        return errors
+
+    return check_forgiving(check, old)

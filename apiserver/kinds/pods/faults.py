@@ -1,0 +1,160 @@
+"""What a stored pod has wrong by the rules of today, and may keep (see `tolerances`)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.file_paths import check_local
+from kvstack.apiserver.kinds.pods.annotations import DELETION_COST, is_deletion_cost
+from kvstack.apiserver.kinds.pods.resources import is_multiple_of_page
+from kvstack.apiserver.kinds.pods.scheduling import (
+    PREFERRED_TERMS,
+    REQUIRED_TERMS,
+    label_key_errors,
+)
+from kvstack.apiserver.kinds.pods.scope import all_containers, is_sidecar
+from kvstack.apiserver.kinds.pods.security import host_sysctl_error
+from kvstack.apiserver.kinds.pods.tolerances import Tolerances
+from kvstack.apiserver.kinds.resource_names import is_huge_pages
+from kvstack.apiserver.objects import labels
+from kvstack.apiserver.objects.field_errors import FieldError
+from kvstack.apiserver.objects.names import check_label_value
+
+Obj = dict[str, Any]
+
+
+def tolerances_of(spec: Obj, annotations: Mapping[str, str] | None) -> Tolerances:
+    """Return what the stored spec, of a pod or template, and its annotations have wrong."""
+    found = {name: has(spec) for name, has in _FAULTS.items()}
+    cost = (annotations or {}).get(DELETION_COST)
+    return Tolerances(deletion_cost=cost is not None and not is_deletion_cost(cost), **found)
+
+
+def _pod_affinity_terms(spec: Obj) -> list[Obj]:
+    affinity = spec.get("affinity") or {}
+    terms: list[Obj] = []
+    for name in ("podAffinity", "podAntiAffinity"):
+        one = affinity.get(name) or {}
+        terms += one.get(REQUIRED_TERMS) or ()
+        terms += [each.get("podAffinityTerm") or {} for each in one.get(PREFERRED_TERMS) or ()]
+    return terms
+
+
+def _has_bad_affinity_selector(spec: Obj) -> bool:
+    return any(
+        labels.validate_object("", term.get(name))
+        for term in _pod_affinity_terms(spec)
+        for name in ("labelSelector", "namespaceSelector")
+    )
+
+
+def _has_bad_node_affinity(spec: Obj) -> bool:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or ()
+    return any(
+        check_label_value(value)
+        for term in terms
+        for requirement in term.get("matchExpressions") or ()
+        for value in requirement.get("values") or ()
+    )
+
+
+def _has_bad_spread_selector(spec: Obj) -> bool:
+    return any(
+        labels.validate_object("", each.get("labelSelector"))
+        for each in spec.get("topologySpreadConstraints") or ()
+    )
+
+
+def _has_bad_spread_keys(spec: Obj) -> bool:
+    return any(
+        label_key_errors("", each.get("matchLabelKeys") or (), (), each.get("labelSelector"))
+        for each in spec.get("topologySpreadConstraints") or ()
+    )
+
+
+def _has_indivisible_pages(spec: Obj) -> bool:
+    lists: list[Mapping[str, str]] = [spec.get("overhead") or {}]
+    for container in all_containers(spec):
+        resources = container.get("resources") or {}
+        lists += (resources.get("limits") or {}, resources.get("requests") or {})
+    return any(
+        is_huge_pages(name) and not is_multiple_of_page(name, amount)
+        for amounts in lists
+        for name, amount in amounts.items()
+    )
+
+
+def _has_remote_token_path(spec: Obj) -> bool:
+    errors = list[FieldError]()
+    for volume in spec.get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            token = source.get("serviceAccountToken")
+            if token is not None:
+                check_local(errors, "", token.get("path", ""))
+    return bool(errors)
+
+
+def _has_host_sysctl(spec: Obj) -> bool:
+    sysctls = (spec.get("securityContext") or {}).get("sysctls") or ()
+    return any(host_sysctl_error(each.get("name", ""), spec, "") for each in sysctls)
+
+
+def _has_user_namespace(spec: Obj) -> bool:
+    return spec.get("hostUsers") is False
+
+
+def _has_user_namespace_devices(spec: Obj) -> bool:
+    return _has_user_namespace(spec) and any(
+        each.get("volumeDevices") for each in all_containers(spec)
+    )
+
+
+def _has_user_namespace_host_network(spec: Obj) -> bool:
+    return _has_user_namespace(spec) and bool(spec.get("hostNetwork"))
+
+
+def _has_empty_image_reference(spec: Obj) -> bool:
+    return any(
+        each.get("image") is not None and not each["image"].get("reference")
+        for each in spec.get("volumes") or ()
+    )
+
+
+def _has_sys_admin_without_escalation(spec: Obj) -> bool:
+    for container in all_containers(spec):
+        context = container.get("securityContext") or {}
+        added = (context.get("capabilities") or {}).get("add") or ()
+        if context.get("allowPrivilegeEscalation") is not True and "CAP_SYS_ADMIN" in added:
+            return True
+    return False
+
+
+def _has_restarting_init_resize(spec: Obj) -> bool:
+    return any(
+        policy.get("restartPolicy") == "RestartContainer"
+        for container in spec.get("initContainers") or ()
+        if not is_sidecar(container)
+        for policy in container.get("resizePolicy") or ()
+    )
+
+
+def _has_comparing_toleration(spec: Obj) -> bool:
+    return any(each.get("operator") in {"Lt", "Gt"} for each in spec.get("tolerations") or ())
+
+
+_FAULTS: Final[Mapping[str, Callable[[Obj], bool]]] = {
+    "selector_values": _has_bad_affinity_selector,
+    "node_affinity_values": _has_bad_node_affinity,
+    "spread_selectors": _has_bad_spread_selector,
+    "spread_label_keys": _has_bad_spread_keys,
+    "indivisible_huge_pages": _has_indivisible_pages,
+    "remote_token_path": _has_remote_token_path,
+    "host_sysctls": _has_host_sysctl,
+    "user_namespace_devices": _has_user_namespace_devices,
+    "user_namespace_host_network": _has_user_namespace_host_network,
+    "empty_image_reference": _has_empty_image_reference,
+    "sys_admin_without_escalation": _has_sys_admin_without_escalation,
+    "restarting_init_resize": _has_restarting_init_resize,
+    "comparing_tolerations": _has_comparing_toleration,
+}
+"""How each fault shows in a spec."""

@@ -1,0 +1,259 @@
+"""Requests and limits of containers and of whole pods.
+
+    {"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
+
+What all containers need together: regular containers and sidecars run at once, other init
+containers one after the other, each beside the sidecars that were started before it; the pod needs
+the larger of the two.
+
+    requests = max(Σ containers + Σ sidecars, max over i of (init i + Σ sidecars before i))
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.pods.scope import SpecScope, is_sidecar
+from kvstack.apiserver.kinds.resource_names import (
+    HUGE_PAGES_PREFIX,
+    can_be_overcommitted,
+    check_amount,
+    check_container_resource_name,
+    check_resource_name,
+    is_huge_pages,
+)
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.objects.field_errors import (
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    key,
+    not_found,
+    not_supported,
+    required,
+)
+from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.names import check_dns_label
+from kvstack.apiserver.objects.quantity import Quantity, QuantityError, parse
+
+Obj = dict[str, Any]
+CheckName = Callable[[Errors, str, str], None]
+
+COMPUTE: Final = ("cpu", "memory")
+"""The resources that decide a pod's class of service, and that can be resized."""
+POD_RESOURCES: Final = ("cpu", HUGE_PAGES_PREFIX, "memory")
+"""What a whole pod may ask for, sorted."""
+
+
+def check_requirements(
+    scope: SpecScope, requirements: Obj, path: str, check_name: CheckName
+) -> None:
+    """Check requests, limits and claims of a container, or of a pod."""
+    errors = scope.errors
+    limits: dict[str, str] = requirements.get("limits") or {}
+    requests: dict[str, str] = requirements.get("requests") or {}
+    limits_path, requests_path = child(path, "limits"), child(path, "requests")
+    for name, amount in limits.items():
+        _check_one(scope, name, amount, key(limits_path, name), check_name)
+    for name, amount in requests.items():
+        name_path = key(requests_path, name)
+        check_name(errors, name_path, name)
+        check_amount(errors, name_path, name, amount)
+        _check_against_limit(errors, requests_path, limits_path, name, amount, limits.get(name))
+        _check_pages(scope, name, amount, name_path)
+    names = limits.keys() | requests.keys()
+    if not any(each in names for each in COMPUTE) and any(is_huge_pages(each) for each in names):
+        errors.append(forbidden(path, "HugePages require cpu or memory"))
+    claims = requirements.get("claims")
+    if claims:
+        _check_claims(errors, claims, scope.claims, child(path, "claims"))
+
+
+def check_container_requirements(scope: SpecScope, requirements: Obj, path: str) -> None:
+    """Check requests, limits and claims of a container."""
+    check_requirements(scope, requirements, path, check_container_resource_name)
+
+
+def check_overhead(scope: SpecScope) -> None:
+    """Check what running the pod costs beside its containers."""
+    overhead = scope.spec.get("overhead")
+    if overhead is not None:
+        path = child(scope.path, "overhead")
+        check_container_requirements(scope, {"limits": overhead}, path)
+
+
+def check_pod_resources(scope: SpecScope) -> None:
+    """Check the resources of the whole pod, against those of its containers too."""
+    resources = scope.spec.get("resources")
+    if resources is None:
+        return
+    path = child(scope.path, "resources")
+    if scope.os == "windows":
+        scope.errors.append(forbidden(path, "may not be set for a windows pod"))
+        return
+    if resources.get("claims") is not None:
+        message = "claims may not be set for Resources at pod-level"
+        scope.errors.append(forbidden(child(path, "claims"), message))
+    check_requirements(scope, resources, path, _check_pod_resource_name)
+    _check_consistency(scope, resources, path)
+
+
+def aggregate(spec: Obj, list_name: str) -> dict[str, Quantity]:
+    """Return what all containers need together; `list_name` is `requests` or `limits`."""
+    total: dict[str, Quantity] = {}
+    for container in spec.get("containers") or ():
+        _add(total, _amounts(container, list_name))
+    sidecars: dict[str, Quantity] = {}
+    largest: dict[str, Quantity] = {}
+    for container in spec.get("initContainers") or ():
+        amounts = _amounts(container, list_name)
+        if is_sidecar(container):
+            _add(total, amounts)
+            _add(sidecars, amounts)
+            _raise(largest, sidecars)
+        else:
+            _add(amounts, sidecars)
+            _raise(largest, amounts)
+    _raise(total, largest)
+    return total
+
+
+def is_pod_resource(name: str) -> bool:
+    """Return whether a whole pod may ask for the resource."""
+    return name in COMPUTE or is_huge_pages(name)
+
+
+def is_multiple_of_page(name: str, amount: str) -> bool:
+    """Return whether an amount of huge pages is a number of whole pages."""
+    try:
+        page = parse(name.removeprefix(HUGE_PAGES_PREFIX))
+    except QuantityError:
+        return False
+    if page.sign <= 0 or page.milli_value() % 1000:
+        return False
+    return parse(amount).value() % page.value() == 0
+
+
+def _check_one(scope: SpecScope, name: str, amount: str, path: str, check_name: CheckName) -> None:
+    check_name(scope.errors, path, name)
+    check_amount(scope.errors, path, name, amount)
+    _check_pages(scope, name, amount, path)
+
+
+def _check_pages(scope: SpecScope, name: str, amount: str, path: str) -> None:
+    if not is_huge_pages(name) or scope.tolerances.indivisible_huge_pages:
+        return
+    if not is_multiple_of_page(name, amount):
+        message = f"{amount} is not positive integer multiple of {name}"
+        scope.errors.append(invalid(path, amount, message))
+
+
+def _check_against_limit(
+    errors: Errors, path: str, limits_path: str, name: str, amount: str, limit: str | None
+) -> None:
+    if limit is None:
+        if not can_be_overcommitted(name):
+            message = "Limit must be set for non overcommitable resources"
+            errors.append(required(limits_path, message))
+        return
+    request, most = parse(amount), parse(limit)
+    if request != most and not can_be_overcommitted(name):
+        errors.append(invalid(path, amount, f"must be equal to {name} limit of {limit}"))
+    elif request > most:
+        message = f"must be less than or equal to {name} limit of {limit}"
+        errors.append(invalid(path, amount, message))
+
+
+def _check_claims(errors: Errors, claims: Sequence[Obj], pod_claims: set[str], path: str) -> None:
+    seen: set[str] = set()
+    for position, claim in enumerate(claims):
+        item_path = index(path, position)
+        name = claim.get("name", "")
+        if not name:
+            errors.append(required(item_path))
+            continue
+        if name in seen:
+            # Every request of the claim was named before.
+            errors.append(duplicate(item_path, name))
+        else:
+            _check_claim_request(errors, item_path, name, claim.get("request", ""), seen)
+        if name not in pod_claims:
+            errors.append(_unknown_claim(item_path, name, pod_claims))
+
+
+def _check_claim_request(
+    errors: Errors, path: str, name: str, request: str, seen: set[str]
+) -> None:
+    full_name = name
+    if request:
+        errors.extend(
+            invalid(child(path, "request"), request, each) for each in check_dns_label(request)
+        )
+        full_name = f"{name}/{request}"
+    if full_name in seen:
+        errors.append(duplicate(path, full_name))
+    elif not request:
+        errors.extend(duplicate(path, name) for each in seen if each.startswith(f"{name}/"))
+    seen.add(full_name)
+
+
+def _unknown_claim(path: str, name: str, pod_claims: set[str]) -> FieldError:
+    known = f": {', '.join(sorted(pod_claims))}" if pod_claims else " which is empty"
+    error = not_found(path, name)
+    detail = f"must be one of the names in pod.spec.resourceClaims{known}"
+    return error._replace(body=f"{error.body}: {detail}")
+
+
+def _check_pod_resource_name(errors: Errors, path: str, name: str) -> None:
+    before = len(errors)
+    check_resource_name(errors, path, name)
+    if len(errors) == before and not is_pod_resource(name):
+        errors.append(not_supported(path, JsonText(name), POD_RESOURCES))
+
+
+def _check_consistency(scope: SpecScope, resources: Obj, path: str) -> None:
+    errors = scope.errors
+    requests: dict[str, str] = resources.get("requests") or {}
+    for name, needed in aggregate(scope.spec, "requests").items():
+        given = requests.get(name)
+        if given is not None and needed > parse(given):
+            message = f"must be greater than or equal to aggregate container requests of {needed}"
+            errors.append(invalid(key(child(path, "requests"), name), given, message))
+    limits: dict[str, str] = resources.get("limits") or {}
+    for name, needed in aggregate(scope.spec, "limits").items():
+        given = limits.get(name)
+        if given is not None and is_huge_pages(name) and needed > parse(given):
+            message = f"must be greater than or equal to aggregate container limits of {needed}"
+            errors.append(invalid(key(child(path, "limits"), name), given, message))
+    containers_path = child(path, "containers")
+    for position, container in enumerate(scope.spec.get("containers") or ()):
+        for name, limit in _limits(container).items():
+            most = limits.get(name)
+            if most is not None and parse(limit) > parse(most):
+                limit_path = child(key(index(containers_path, position), name), "limits")
+                message = f"must be less than or equal to pod limits of {most}"
+                errors.append(invalid(limit_path, limit, message))
+
+
+def _limits(container: Obj) -> dict[str, str]:
+    return (container.get("resources") or {}).get("limits") or {}
+
+
+def _amounts(container: Obj, list_name: str) -> dict[str, Quantity]:
+    amounts = (container.get("resources") or {}).get(list_name) or {}
+    return {name: parse(amount) for name, amount in amounts.items()}
+
+
+def _add(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
+    for name, amount in amounts.items():
+        known = total.get(name)
+        total[name] = amount if known is None else known + amount
+
+
+def _raise(largest: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
+    for name, amount in amounts.items():
+        known = largest.get(name)
+        if known is None or amount > known:
+            largest[name] = amount

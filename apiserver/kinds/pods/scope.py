@@ -1,0 +1,78 @@
+"""What the checks of one pod's spec share.
+
+    scope = SpecScope(spec, "spec", errors=errors, tolerances=Tolerances(), is_pod=True)
+
+The checks of volumes, containers and the rest are functions that get the scope, look at a part of
+the spec and add to `scope.errors`. `volumes` grows while volumes are checked and holds the good
+ones, which is what mounts may name.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvstack.apiserver.kinds.pods.tolerances import Tolerances
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.objects.field_errors import child, index
+
+Obj = dict[str, Any]
+
+CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
+"""The fields of a spec that hold containers, in the order in which they are visited."""
+
+
+@dataclass(slots=True)
+class SpecScope:
+    """One spec of a pod and what is known of it."""
+
+    spec: Obj
+    path: str
+    """Of the spec: `spec`, or `spec.template.spec` and the like."""
+    errors: Errors
+    tolerances: Tolerances
+    is_pod: bool
+    """Whether the spec is a pod's own; a template allows what is defaulted in the pod later."""
+    allow_privileged: bool = True
+    pod_name: str = ""
+    """Of the pod, if it is known; claims of ephemeral volumes are named after it."""
+    is_mirror: bool = False
+    """Whether the pod mirrors one that a kubelet runs from a file."""
+    volumes: dict[str, Obj] = field(default_factory=dict)
+    claims: set[str] = field(default_factory=set)
+    """The names of `resourceClaims`."""
+
+    @property
+    def os(self) -> str:
+        """Return the operating system that the spec names, or ""."""
+        os = self.spec.get("os")
+        return os.get("name", "") if os else ""
+
+    @property
+    def uses_host_users(self) -> bool:
+        """Return whether containers run in the user namespace of the host."""
+        return self.spec.get("hostUsers") is not False
+
+    def containers(self) -> Iterator[tuple[Obj, str]]:
+        """Yield every container with its path."""
+        return containers_with_paths(self.spec, self.path)
+
+
+def containers_with_paths(spec: Obj, path: str) -> Iterator[tuple[Obj, str]]:
+    """Yield every container of a spec with its path: init, regular, ephemeral ones."""
+    for name in CONTAINER_LISTS:
+        items = spec.get(name)
+        if items:
+            list_path = child(path, name)
+            for position, item in enumerate(items):
+                yield item, index(list_path, position)
+
+
+def all_containers(spec: Obj) -> Iterator[Obj]:
+    """Yield every container of a spec: init, regular, ephemeral ones."""
+    for name in CONTAINER_LISTS:
+        yield from spec.get(name) or ()
+
+
+def is_sidecar(init_container: Obj) -> bool:
+    """Return whether an init container keeps running beside the others."""
+    return init_container.get("restartPolicy") == "Always"

@@ -1,0 +1,92 @@
+"""The hooks of pods and of their subresources.
+
+    pods                       create, update, delete with grace
+    pods/status                written by kubelets
+    pods/ephemeralcontainers   added to running pods
+    pods/resize                cpu and memory of running pods
+
+Binding and eviction are acts, not writes of a pod: see `binding` and `eviction`.
+"""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.pods import (
+    cells,
+    deletion,
+    ephemeral_containers,
+    preparation,
+    resize,
+    status,
+    validation,
+    warnings,
+)
+from kvstack.apiserver.kinds.pods.defaults import default_pod
+from kvstack.apiserver.kinds.strategy import Strategy
+
+Obj = dict[str, Any]
+
+
+def selectable(pod: Obj) -> dict[str, str]:
+    """Return the fields of a pod that a field selector may name."""
+    spec, pod_status = pod.get("spec") or {}, pod.get("status") or {}
+    addresses = pod_status.get("podIPs")
+    return {
+        "spec.nodeName": spec.get("nodeName", ""),
+        "spec.restartPolicy": spec.get("restartPolicy", ""),
+        "spec.schedulerName": spec.get("schedulerName", ""),
+        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+        "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
+        "status.phase": pod_status.get("phase", ""),
+        "status.podIP": addresses[0].get("ip", "") if addresses else "",
+        "status.nominatedNodeName": pod_status.get("nominatedNodeName", ""),
+    }
+
+
+_STATUS: Final = Strategy(
+    default=default_pod,
+    prepare_update=status.prepare_update,
+    validate_update=status.validate_update,
+    update_warnings=status.update_warnings,
+    reset_fields=(
+        ("spec",),
+        ("metadata", "deletionTimestamp"),
+        ("metadata", "ownerReferences"),
+    ),
+)
+_EPHEMERAL_CONTAINERS: Final = Strategy(
+    default=default_pod,
+    prepare_update=ephemeral_containers.prepare_update,
+    validate_update=ephemeral_containers.validate_update,
+    owned_fields=(("spec", "ephemeralContainers"),),
+)
+_RESIZE: Final = Strategy(
+    default=default_pod,
+    prepare_update=resize.prepare_update,
+    validate_update=resize.validate_update,
+    owned_fields=(
+        ("spec", "containers", "*", "resources"),
+        ("spec", "containers", "*", "resizePolicy"),
+        ("spec", "initContainers", "*", "resources"),
+        ("spec", "initContainers", "*", "resizePolicy"),
+    ),
+)
+
+PODS: Final = Strategy(
+    default=default_pod,
+    prepare_create=preparation.prepare_create,
+    prepare_update=preparation.prepare_update,
+    validate=validation.validate,
+    validate_update=validation.validate_update,
+    warnings=warnings.warnings,
+    has_generation=True,
+    grace_period=deletion.grace_period,
+    returns_deleted=True,
+    reset_fields=(("status",),),
+    selectable=selectable,
+    cells=cells.cells,
+    subresources={
+        "status": _STATUS,
+        "ephemeralcontainers": _EPHEMERAL_CONTAINERS,
+        "resize": _RESIZE,
+    },
+)

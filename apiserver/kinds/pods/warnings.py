@@ -1,0 +1,349 @@
+"""Warnings about pods and templates of pods: what is taken, but is likely not meant.
+
+spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kvstack.apiserver.kinds.deprecations import (
+    VOLUME_DEPRECATIONS,
+    claim_warnings,
+    deprecated_node_label,
+    fractional_bytes,
+    node_selector_term_warnings,
+)
+from kvstack.apiserver.kinds.internal_values import go_struct_text
+from kvstack.apiserver.kinds.pods.annotations import (
+    APP_ARMOR_PREFIX,
+    SECCOMP_POD,
+    SECCOMP_PREFIX,
+    app_armor_profile,
+)
+from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TERMS
+from kvstack.apiserver.kinds.pods.scope import containers_with_paths
+from kvstack.apiserver.kinds.strategy import Context
+from kvstack.apiserver.objects.addresses import ip_warnings
+from kvstack.apiserver.objects.field_errors import child, index, key
+from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.names import check_dns_label
+
+Obj = dict[str, Any]
+
+_DNS_LABEL: Final = (
+    "metadata.name: this is used in {what}, which can result in surprising behavior; a DNS label"
+    " is recommended: [{wrong}]"
+)
+_DEPRECATED_ANNOTATIONS: Final = {
+    "scheduler.alpha.kubernetes.io/critical-pod": (
+        'non-functional in v1.16+; use the "priorityClassName" field instead'
+    ),
+    "security.alpha.kubernetes.io/sysctls": (
+        'non-functional in v1.11+; use the "sysctls" field instead'
+    ),
+    "security.alpha.kubernetes.io/unsafe-sysctls": (
+        'non-functional in v1.11+; use the "sysctls" field instead'
+    ),
+}
+_NO_SECCOMP_FIELD: Final = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
+
+
+def warnings(pod: Obj, _context: Context) -> list[str]:
+    """Return the warnings about a new pod."""
+    found = name_warnings(pod, "the Pod's hostname")
+    _add_warnings(found, pod.get("spec") or {}, pod.get("metadata") or {}, "")
+    return found
+
+
+def template_warnings(template: Obj | None, path: str) -> list[str]:
+    """Return the warnings about a template of pods; `path` is that of the template."""
+    found: list[str] = []
+    if template is not None:
+        _add_warnings(found, template.get("spec") or {}, template.get("metadata") or {}, path)
+    return found
+
+
+def name_warnings(obj: Obj, what: str = "Pod names and hostnames") -> list[str]:
+    """Return the warning about a name that hosts cannot have, if it is one."""
+    wrong = check_dns_label(obj["metadata"].get("name", ""))
+    return [_DNS_LABEL.format(what=what, wrong=" ".join(wrong))] if wrong else []
+
+
+def _add_warnings(found: list[str], spec: Obj, metadata: Obj, path: str) -> None:
+    spec_path = child(path, "spec")
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    annotations_path = child(path, "metadata", "annotations")
+    found += _node_label_warnings(spec, spec_path)
+    found += [
+        f"{key(annotations_path, name)}: {message}"
+        for name, message in _DEPRECATED_ANNOTATIONS.items()
+        if name in annotations
+    ]
+    found += _volume_warnings(spec, spec_path)
+    found += _duplicates(spec.get("hostAliases"), "ip", child(spec_path, "hostAliases"), "ip")
+    found += _pull_secret_warnings(spec, child(spec_path, "imagePullSecrets"))
+    found += fractional_bytes(spec.get("overhead"), child(spec_path, "overhead"))
+    context = spec.get("securityContext") or {}
+    if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
+        found.append(f"{key(annotations_path, SECCOMP_POD)}: {_NO_SECCOMP_FIELD}")
+    containers = list(containers_with_paths(spec, spec_path))
+    of_pod = context.get("appArmorProfile")
+    for container, container_path in containers:
+        if annotations:
+            found += _profile_warnings(
+                container, annotations, annotations_path, of_pod, is_template=bool(path)
+            )
+        found += _container_warnings(container, container_path)
+    found += _port_warnings(containers)
+    found += _port_name_warnings(containers)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 0:
+        found.append(
+            f"{child(spec_path, 'terminationGracePeriodSeconds')}: must be >= 0; negative values"
+            " are invalid and will be treated as 1"
+        )
+    found += _pod_affinity_warnings(spec, child(spec_path, "affinity"))
+    found += _address_warnings(spec, spec_path)
+
+
+def _node_label_warnings(spec: Obj, path: str) -> Iterable[str]:
+    selector_path = child(path, "nodeSelector")
+    for name in spec.get("nodeSelector") or ():
+        message = deprecated_node_label(name)
+        if message:
+            yield f"{key(selector_path, name)}: {message}"
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    affinity_path = child(path, "affinity", "nodeAffinity")
+    needed = (affinity.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or ()
+    terms_path = child(affinity_path, REQUIRED_TERMS, "nodeSelectorTerms")
+    for position, term in enumerate(needed):
+        yield from node_selector_term_warnings(term, index(terms_path, position))
+    preferred_path = child(affinity_path, PREFERRED_TERMS)
+    for position, term in enumerate(affinity.get(PREFERRED_TERMS) or ()):
+        preference_path = child(index(preferred_path, position), "preference")
+        preference = term.get("preference") or {}
+        yield from node_selector_term_warnings(preference, preference_path, checks_values=True)
+    spread_path = child(path, "topologySpreadConstraints")
+    for position, each in enumerate(spec.get("topologySpreadConstraints") or ()):
+        name = each.get("topologyKey", "")
+        message = deprecated_node_label(name)
+        if message:
+            yield f"{child(index(spread_path, position), 'topologyKey')}: {name} is {message}"
+        if each.get("labelSelector") is None:
+            yield f"{child(index(spread_path, position), 'labelSelector')}: {_NO_SELECTOR}"
+
+
+def _volume_warnings(spec: Obj, path: str) -> Iterable[str]:
+    volumes = spec.get("volumes") or ()
+    list_path = child(path, "volumes")
+    for position, volume in enumerate(volumes):
+        volume_path = index(list_path, position)
+        for name, (shown, message) in VOLUME_DEPRECATIONS.items():
+            if volume.get(name) is not None:
+                yield f"{child(volume_path, shown)}: {message}"
+            if name == "glusterfs":
+                template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+                if template is not None:
+                    claim_path = child(volume_path, "ephemeral", "volumeClaimTemplate", "spec")
+                    yield from claim_warnings(template.get("spec") or {}, claim_path)
+    for volume in volumes:
+        yield from _overlap_warnings(volume)
+
+
+class _File(NamedTuple):
+    """A file of a volume and where its content comes from."""
+
+    path: str
+    source: str = ""
+
+    def shown(self) -> str:
+        """Return the file as warnings tell it."""
+        return f"{quote(self.path)} ({self.source})" if self.source else quote(self.path)
+
+
+def _overlap_warnings(volume: Obj) -> Iterable[str]:
+    name = quote(volume.get("name", ""))
+    plain = (
+        ("configMap", f"ConfigMap {quote((volume.get('configMap') or {}).get('name', ''))}"),
+        ("secret", f"Secret {quote((volume.get('secret') or {}).get('secretName', ''))}"),
+        ("downwardAPI", "DownwardAPI"),
+    )
+    for field, shown in plain:
+        items = (volume.get(field) or {}).get("items")
+        if items:
+            files = [_File(each.get("path", "")) for each in items]
+            for told in _overlaps(files, []):
+                yield f"volume {name} ({shown}): overlapping paths: {told}"
+    known: list[_File] = []
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        if not source:
+            yield f"volume {name} (Projected) has no sources provided"
+        for told in _overlaps(_projected_files(source), known):
+            yield f"volume {name} (Projected): overlapping paths: {told}"
+
+
+def _projected_files(source: Obj) -> list[_File]:
+    for field, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
+        one = source.get(field)
+        if one is not None and one.get("items"):
+            shown = f"{kind} {quote(one.get('name', ''))}"
+            return [_File(each.get("path", ""), shown) for each in one["items"]]
+    downward = source.get("downwardAPI")
+    if downward is not None and downward.get("items"):
+        return [_File(each.get("path", ""), "DownwardAPI") for each in downward["items"]]
+    token, bundle = source.get("serviceAccountToken"), source.get("clusterTrustBundle")
+    if token is not None:
+        return [_File(token.get("path", ""), "ServiceAccountToken")]
+    if bundle is not None:
+        name = bundle.get("name", bundle.get("signerName", ""))
+        return [_File(bundle.get("path", ""), f"ClusterTrustBundle {quote(name)}")]
+    certificate = source.get("podCertificate") or {}
+    return [
+        _File(certificate[field], f"PodCertificate {what}")
+        for field, what in (
+            ("certificateChainPath", "chain"),
+            ("keyPath", "key"),
+            ("credentialBundlePath", "credential bundle"),
+        )
+        if certificate.get(field)
+    ]
+
+
+def _overlaps(files: Sequence[_File], known: list[_File]) -> Iterable[str]:
+    """Yield the pairs of files of which one is, or lies below, the other; add the files."""
+    for each in files:
+        file = each._replace(path=each.path.rstrip("/"))
+        for other in known:
+            if file.path and other.path and _is_below(file.path, other.path):
+                yield f"{file.shown()} with {other.shown()}"
+        known.append(file)
+
+
+def _is_below(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def _duplicates(items: Sequence[Obj] | None, field: str, path: str, what: str) -> Iterable[str]:
+    seen: set[str] = set()
+    for position, each in enumerate(items or ()):
+        value = each.get(field, "")
+        if value in seen:
+            yield f"{child(index(path, position), field)}: duplicate {what} {quote(value)}"
+        seen.add(value)
+
+
+def _pull_secret_warnings(spec: Obj, path: str) -> Iterable[str]:
+    secrets = spec.get("imagePullSecrets")
+    yield from _duplicates(secrets, "name", path, "name")
+    for position, each in enumerate(secrets or ()):
+        if not each.get("name"):
+            yield f'{child(index(path, position), "name")}: invalid empty name ""'
+
+
+def _profile_warnings(
+    container: Obj,
+    annotations: Mapping[str, str],
+    path: str,
+    of_pod: Obj | None,
+    *,
+    is_template: bool,
+) -> Iterable[str]:
+    context = container.get("securityContext") or {}
+    name = SECCOMP_PREFIX + container.get("name", "")
+    if name in annotations and context.get("seccompProfile") is None:
+        yield f"{key(path, name)}: {_NO_SECCOMP_FIELD}"
+    # Annotations of pods were told when their profiles were taken over.
+    name = APP_ARMOR_PREFIX + container.get("name", "")
+    if not is_template or name not in annotations or context.get("appArmorProfile") is not None:
+        return
+    if of_pod is None or of_pod != app_armor_profile(annotations[name]):
+        yield (
+            f'{key(path, name)}: deprecated since v1.30; use the "appArmorProfile" field instead'
+        )
+
+
+def _container_warnings(container: Obj, path: str) -> Iterable[str]:
+    resources = container.get("resources") or {}
+    amounts_path = child(path, "resources")
+    for name in ("memory", "ephemeral-storage"):
+        for list_name in ("limits", "requests"):
+            amounts = resources.get(list_name) or {}
+            if name in amounts:
+                one = {name: amounts[name]}
+                yield from fractional_bytes(one, child(amounts_path, list_name))
+    seen: set[str] = set()
+    env_path = child(path, "env")
+    for position, variable in enumerate(container.get("env") or ()):
+        name = variable.get("name", "")
+        if name in seen:
+            value, reference = variable.get("value", ""), f"$({name})"
+            is_derived = value != reference and reference in value
+            if variable.get("valueFrom") is not None or not is_derived:
+                yield (
+                    f"{index(env_path, position)}: hides previous definition of {quote(name)},"
+                    " which may be dropped when using apply"
+                )
+        seen.add(name)
+
+
+def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
+    known: dict[tuple[int, str], list[tuple[str, Obj]]] = {}
+    for container, path in containers:
+        for position, port in enumerate(container.get("ports") or ()):
+            port_path = index(child(path, "ports"), position)
+            host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
+            if host_ip and not host_port:
+                shown = go_struct_text(port, "io.k8s.api.core.v1.ContainerPort")
+                yield f"{port_path}: hostIP set without hostPort: {shown}"
+            same = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
+            for other_path, other in same:
+                other_ip, other_port = other.get("hostIP", ""), other.get("hostPort", 0)
+                problem = ""
+                if (host_ip, host_port) == (other_ip, other_port):
+                    problem = "duplicate"
+                elif not host_port or not other_port:
+                    problem = "overlapping"
+                elif host_port == other_port and bool(host_ip) != bool(other_ip):
+                    problem = "dangerously ambiguous"
+                if problem:
+                    yield f"{port_path}: {problem} port definition with {other_path}"
+            same.append((port_path, port))
+
+
+def _port_name_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
+    known: dict[str, str] = {}
+    for container, path in containers:
+        for position, port in enumerate(container.get("ports") or ()):
+            name, port_path = port.get("name"), index(child(path, "ports"), position)
+            if not name:
+                continue
+            other = known.setdefault(name, port_path)
+            if other is not port_path:
+                yield (
+                    f"{port_path}: duplicate port name {quote(name)} with {other}, services and"
+                    f" probes that select ports by name will use {other}"
+                )
+
+
+def _pod_affinity_warnings(spec: Obj, path: str) -> Iterable[str]:
+    affinity = spec.get("affinity") or {}
+    for name in ("podAffinity", "podAntiAffinity"):
+        one = affinity.get(name) or {}
+        for field, below in ((REQUIRED_TERMS, ()), (PREFERRED_TERMS, ("podAffinityTerm",))):
+            terms_path = child(path, name, field)
+            for position, each in enumerate(one.get(field) or ()):
+                term = each.get(below[0]) or {} if below else each
+                if term.get("labelSelector") is None:
+                    selector_path = child(index(terms_path, position), *below, "labelSelector")
+                    yield f"{selector_path}: {_NO_SELECTOR}"
+
+
+def _address_warnings(spec: Obj, path: str) -> Iterable[str]:
+    servers_path = child(path, "dnsConfig", "nameservers")
+    for position, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
+        yield from ip_warnings(index(servers_path, position), server)
+    aliases_path = child(path, "hostAliases")
+    for position, alias in enumerate(spec.get("hostAliases") or ()):
+        alias_path = child(index(aliases_path, position), "ip")
+        yield from ip_warnings(alias_path, alias.get("ip", ""))

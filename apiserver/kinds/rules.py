@@ -1,0 +1,198 @@
+"""Rules about objects: small ones that are made into larger ones.
+
+    check_nfs = all_of(needs("server"), needs("path"), absolute_path("path"))
+
+    errors: list[FieldError] = []
+    check_nfs({"server": "s", "path": "p"}, "spec.volumes[0].nfs", errors)
+    → spec.volumes[0].nfs.path: Invalid value: "p": must be an absolute path
+
+A rule gets an object, the path of that object and the list that it adds errors to. The path of a
+field is only made when there is something wrong with it. Objects were decoded by their type: what
+is absent is Go's zero value or a nil pointer, so a rule about a field that may be nil looks at
+`None` and a rule about any other looks at truth.
+
+Values print in errors as Go prints them: a plain string as `%q`, and a string of a named type, or
+behind a pointer, as JSON (`JsonText`). The two differ for few characters, which clients do send.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from kvstack.apiserver.objects.field_errors import (
+    FieldError,
+    child,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.names import (
+    NEGATIVE,
+    NOT_POSITIVE,
+    check_range,
+    check_user_id,
+)
+
+Errors = list[FieldError]
+Rule = Callable[[dict[str, Any], str, Errors], None]
+"""(object, its path, errors): add what is wrong with the object to the errors."""
+CheckText = Callable[[str], list[str]]
+"""Return what is wrong with a text, as the checks of `objects.names` do."""
+
+FILE_MODE_ERROR: Final = "must be a number between 0 and 0777 (octal), both inclusive"
+
+
+def all_of(*rules: Rule) -> Rule:
+    """Return the rule that all the given ones hold."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        for rule in rules:
+            rule(obj, path, errors)
+
+    return check
+
+
+def needs(*names: str) -> Rule:
+    """Return the rule that the fields are not empty, each on its own."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        for name in names:
+            if not obj.get(name):
+                errors.append(required(child(path, name)))
+
+    return check
+
+
+def inside(name: str, rule: Rule) -> Rule:
+    """Return the rule about the struct in a field, if there is one."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        value = obj.get(name)
+        if value is not None:
+            rule(value, child(path, name), errors)
+
+    return check
+
+
+def each(name: str, rule: Rule) -> Rule:
+    """Return the rule about every struct of the list in a field."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        items = obj.get(name)
+        if items:
+            list_path = child(path, name)
+            for position, item in enumerate(items):
+                rule(item, index(list_path, position), errors)
+
+    return check
+
+
+def formatted(name: str, check_text: CheckText) -> Rule:
+    """Return the rule about the form of a text that may be empty."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        value = obj.get(name)
+        if value:
+            add_invalid(errors, child(path, name), value, check_text(value))
+
+    return check
+
+
+def needs_formatted(name: str, check_text: CheckText) -> Rule:
+    """Return the rule that a text is given and has a form."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        value = obj.get(name)
+        if not value:
+            errors.append(required(child(path, name)))
+        else:
+            add_invalid(errors, child(path, name), value, check_text(value))
+
+    return check
+
+
+def one_of(name: str, values: Sequence[str]) -> Rule:
+    """Return the rule that a field is nil or has one of the values, told in the given order."""
+    allowed = frozenset(values)
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        value = obj.get(name)
+        if value is not None and value not in allowed:
+            errors.append(not_supported(child(path, name), JsonText(value), values))
+
+    return check
+
+
+def needs_one_of(name: str, values: Sequence[str]) -> Rule:
+    """Return the rule that a field is given and has one of the values."""
+    allowed = frozenset(values)
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        value = obj.get(name)
+        if value not in allowed:
+            errors.append(wrong_choice(child(path, name), value, values))
+
+    return check
+
+
+def not_negative(*names: str) -> Rule:
+    """Return the rule that the numbers are zero or more, where they are given."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        for name in names:
+            value = obj.get(name)
+            if value is not None and value < 0:
+                errors.append(invalid(child(path, name), value, NEGATIVE))
+
+    return check
+
+
+def in_range(name: str, low: int, high: int, text: str = "") -> Rule:
+    """Return the rule that a number, where it is given, lies in an inclusive range."""
+    message = text or "".join(check_range(low - 1, low, high))
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        value = obj.get(name)
+        if value is not None and not low <= value <= high:
+            errors.append(invalid(child(path, name), value, message))
+
+    return check
+
+
+def numeric_id(name: str) -> Rule:
+    """Return the rule about the number of a user or group of Unix."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        value = obj.get(name)
+        if value is not None:
+            add_invalid(errors, child(path, name), value, check_user_id(value))
+
+    return check
+
+
+def file_mode(name: str) -> Rule:
+    """Return the rule about the permissions of a file."""
+    return in_range(name, 0, 0o777, FILE_MODE_ERROR)
+
+
+def add_invalid(errors: Errors, path: str, value: object, messages: Iterable[str]) -> None:
+    """Add one error about the value for every message."""
+    errors.extend(invalid(path, value, message) for message in messages)
+
+
+def wrong_choice(path: str, value: str | None, values: Sequence[str]) -> FieldError:
+    """Return the error about a value that is none of the supported ones: empty, or another."""
+    return not_supported(path, JsonText(value), values) if value else required(path)
+
+
+def check_not_negative(errors: Errors, path: str, value: int | None) -> None:
+    """Add an error if the number is given and below zero."""
+    if value is not None and value < 0:
+        errors.append(invalid(path, value, NEGATIVE))
+
+
+def check_positive(errors: Errors, path: str, value: int) -> None:
+    """Add an error if the number is not above zero."""
+    if value <= 0:
+        errors.append(invalid(path, value, NOT_POSITIVE))

@@ -1,0 +1,41 @@
+"""VolumeAttributesClasses: settings of volumes that may change while they are used."""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.storage.parameters import check_driver, check_parameters
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.field_errors import FieldError, forbidden, required
+from kvstack.apiserver.objects.times import age
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    driver = obj.get("driverName", "")
+    if driver:
+        check_driver(errors, "driverName", driver)
+    else:
+        errors.append(required("driverName"))
+    check_parameters(errors, "parameters", obj.get("parameters") or {}, is_required=True)
+    return errors
+
+
+def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    return [
+        forbidden(each, f"updates to {each} are forbidden.")
+        for each in ("driverName", "parameters")
+        if (new.get(each) or None) != (old.get(each) or None)
+    ] + _validate(new, context)
+
+
+def _cells(obj: Obj, now: float) -> list[Any]:
+    metadata = obj["metadata"]
+    created = metadata.get("creationTimestamp")
+    return [metadata["name"], obj.get("driverName", ""), age(created, now)]
+
+
+VOLUME_ATTRIBUTES_CLASSES: Final = Strategy(
+    validate=_validate,
+    validate_update=_validate_update,
+    returns_deleted=True,
+    cells=_cells,
+)

@@ -1,0 +1,76 @@
+"""CSIStorageCapacities: how much storage of a class there is in a part of the cluster."""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.deprecations import deprecated_node_label
+from kvstack.apiserver.kinds.rules import add_invalid
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.field_errors import FieldError, child, index, invalid
+from kvstack.apiserver.objects.labels import validate_object
+from kvstack.apiserver.objects.names import IMMUTABLE, NEGATIVE, check_dns_subdomain
+from kvstack.apiserver.objects.quantity import parse
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    return _errors(obj, allows_bad_values=False)
+
+
+def _errors(obj: Obj, *, allows_bad_values: bool) -> list[FieldError]:
+    topology = obj.get("nodeTopology")
+    errors = validate_object("nodeTopology", topology, allow_invalid_values=allows_bad_values)
+    name = obj.get("storageClassName", "")
+    add_invalid(errors, "storageClassName", name, check_dns_subdomain(name))
+    capacity = obj.get("capacity")
+    if capacity is not None and parse(capacity).sign < 0:
+        errors.append(invalid("capacity", capacity, NEGATIVE))
+    return errors
+
+
+def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+    before = old.get("nodeTopology")
+    errors = _errors(new, allows_bad_values=bool(validate_object("", before)))
+    topology = new.get("nodeTopology")
+    if topology != before:
+        errors.append(invalid("nodeTopology", topology, IMMUTABLE))
+    name = new.get("storageClassName", "")
+    if name != old.get("storageClassName", ""):
+        errors.append(invalid("storageClassName", name, IMMUTABLE))
+    return errors
+
+
+def _warnings(obj: Obj, _context: Context) -> list[str]:
+    topology = obj.get("nodeTopology") or {}
+    warnings: list[str] = []
+    for position, expression in enumerate(topology.get("matchExpressions") or ()):
+        name = expression.get("key", "")
+        message = deprecated_node_label(name)
+        if message:
+            path = child(index("nodeTopology.matchExpressions", position), "key")
+            warnings.append(f"{path}: {name} is {message}")
+    for name in topology.get("matchLabels") or ():
+        message = deprecated_node_label(name)
+        if message:
+            warnings.append(f"nodeTopology.matchLabels.{name}: {message}")
+    return warnings
+
+
+def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+    return _warnings(new, context)
+
+
+def _cells(obj: Obj, _now: float) -> list[Any]:
+    return [
+        obj["metadata"]["name"],
+        obj.get("storageClassName", ""),
+        obj.get("capacity", "<unset>"),
+    ]
+
+
+CSI_STORAGE_CAPACITIES: Final = Strategy(
+    validate=_validate,
+    validate_update=_validate_update,
+    warnings=_warnings,
+    update_warnings=_update_warnings,
+    allows_unconditional_update=False,
+    cells=_cells,
+)

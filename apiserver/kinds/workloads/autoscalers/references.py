@@ -1,0 +1,33 @@
+"""The rules of references to objects of any kind: `{apiVersion, kind, name}`."""
+
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apiserver.objects.field_errors import child, invalid, required
+from kvstack.apiserver.objects.groups import parse_group_version
+from kvstack.apiserver.objects.names import check_path_segment
+
+
+def check_reference(
+    errors: Errors, reference: Obj, path: str, *, is_core_allowed: bool, checks_version: bool
+) -> None:
+    """Check a reference; is_core_allowed: whether the API group may be the core group."""
+    for name in ("kind", "name"):
+        value = reference.get(name, "")
+        if value:
+            add_invalid(errors, child(path, name), value, check_path_segment(value))
+        else:
+            errors.append(required(child(path, name)))
+    if checks_version:
+        api_version = reference.get("apiVersion", "")
+        problem = api_version_problem(api_version, is_core_allowed=is_core_allowed)
+        if problem:
+            errors.append(invalid(child(path, "apiVersion"), api_version, problem))
+
+
+def api_version_problem(api_version: str, *, is_core_allowed: bool) -> str:
+    """Return what is wrong with the `apiVersion` of a reference; "": nothing."""
+    try:
+        group = parse_group_version(api_version).group
+    except ValueError as error:
+        return str(error)
+    return "" if group or is_core_allowed else "apiVersion must specify API group"

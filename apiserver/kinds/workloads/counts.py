@@ -1,0 +1,33 @@
+"""The rules of counts that may be percentages, such as `maxUnavailable: 25%`."""
+
+from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
+from kvstack.apiserver.objects.field_errors import invalid
+from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.int_or_string import IntOrString, int_value
+from kvstack.apiserver.objects.names import check_percent
+
+
+def check_count(errors: Errors, path: str, value: IntOrString) -> None:
+    """Check that a value is a number that is not negative, or a percentage."""
+    if isinstance(value, int):
+        check_not_negative(errors, path, value)
+    else:
+        add_invalid(errors, path, shown(value), check_percent(value))
+
+
+def check_share(errors: Errors, path: str, value: IntOrString) -> None:
+    """Check that a percentage is not above all."""
+    if isinstance(value, str) and not check_percent(value) and int(value[:-1]) > 100:
+        errors.append(invalid(path, shown(value), "must not be greater than 100%"))
+
+
+def is_zero(value: IntOrString) -> bool:
+    """Return whether a number or percentage is zero; what is neither counts as zero."""
+    if isinstance(value, str) and not check_percent(value):
+        return int(value[:-1]) == 0
+    return int_value(value) == 0
+
+
+def shown(value: IntOrString) -> IntOrString:
+    """Return a value as errors print it."""
+    return JsonText(value) if isinstance(value, str) else value

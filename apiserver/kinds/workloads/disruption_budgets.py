@@ -1,0 +1,128 @@
+"""PodDisruptionBudgets: how many pods of a set may go at once by people's will.
+
+The rules of metadata are only asked when nothing else is wrong, and an update must say of which
+version it is. In a removed version an empty selector selected nothing; a label that no pod has
+stands for that, and is dropped wherever it stands beside others.
+"""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.kinds.internal_values import internal_value
+from kvstack.apiserver.kinds.rules import check_not_negative
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.workloads.cells import disruption_budget_cells
+from kvstack.apiserver.kinds.workloads.counts import check_count, check_share
+from kvstack.apiserver.kinds.workloads.pod_owners import (
+    SELECTOR_TYPE,
+    keep_status,
+    prepare_status,
+    raise_generation,
+)
+from kvstack.apiserver.objects import labels
+from kvstack.apiserver.objects.field_checks import conditions
+from kvstack.apiserver.objects.field_errors import FieldError, child, invalid, not_supported
+from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.names import name_is_path_segment
+
+_SPEC: Final = "io.k8s.api.policy.v1.PodDisruptionBudgetSpec"
+_LIMITS: Final = ("minAvailable", "maxUnavailable")
+_EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
+_OLD_EMPTY: Final = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
+_MATCHES_NONE: Final = {"matchExpressions": [{"key": _OLD_EMPTY, "operator": "Exists"}]}
+_COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+
+
+def _prepare_create(obj: Obj, _context: Context) -> None:
+    obj["status"] = {}
+    obj["metadata"]["generation"] = 1
+    _drop_old_label(obj, None)
+
+
+def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+    keep_status(new, old)
+    if not same(new.get("spec"), old.get("spec"), _SPEC):
+        raise_generation(new, old)
+    _drop_old_label(new, old)
+
+
+def _selector(obj: Obj) -> Obj | None:
+    selector: Obj | None = (obj.get("spec") or {}).get("selector")
+    return selector
+
+
+def _drop_old_label(new: Obj, old: Obj | None) -> None:
+    selector = _selector(new)
+    if not selector or (old is not None and same(selector, _selector(old), SELECTOR_TYPE)):
+        return
+    expressions: list[Obj] = selector.get("matchExpressions") or []
+    if same(selector, _MATCHES_NONE, SELECTOR_TYPE):
+        return
+    kept = [each for each in expressions if each.get("key") != _OLD_EMPTY]
+    if len(kept) < len(expressions):
+        changed: Obj = {**selector, "matchExpressions": kept}
+        if not kept:
+            del changed["matchExpressions"]
+        new["spec"]["selector"] = changed
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    return _spec_errors(obj.get("spec") or {}, allows_bad_selector=False)
+
+
+def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+    selector = _selector(old)
+    allows_bad_selector = selector is not None and bool(labels.validate_object("", selector))
+    return _spec_errors(new.get("spec") or {}, allows_bad_selector=allows_bad_selector)
+
+
+def _spec_errors(spec: Obj, *, allows_bad_selector: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    limits: dict[str, Any] = {name: spec[name] for name in _LIMITS if spec.get(name) is not None}
+    if len(limits) > 1:
+        message = "minAvailable and maxUnavailable cannot be both set"
+        errors.append(invalid("spec", internal_value(spec, _SPEC), message))
+    for name, value in limits.items():
+        path = child("spec", name)
+        check_count(errors, path, value)
+        check_share(errors, path, value)
+    errors += labels.validate_object(
+        "spec.selector", spec.get("selector"), allow_invalid_values=allows_bad_selector
+    )
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in _EVICTION_POLICIES:
+        path = "spec.unhealthyPodEvictionPolicy"
+        errors.append(not_supported(path, JsonText(policy), _EVICTION_POLICIES))
+    return errors
+
+
+def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+    status = new.get("status") or {}
+    errors = conditions("status.conditions", status.get("conditions") or [])
+    for name in _COUNTS:
+        check_not_negative(errors, child("status", name), status.get(name))
+    return errors
+
+
+DISRUPTION_BUDGETS: Final = Strategy(
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    validate_update=_validate_update,
+    check_name=name_is_path_segment,
+    checks_metadata_last=True,
+    allows_any_finalizer=True,
+    allows_unconditional_update=False,
+    has_generation=True,
+    reset_fields=(("status",),),
+    cells=disruption_budget_cells,
+    subresources={
+        "status": Strategy(
+            prepare_update=prepare_status,
+            validate_update=_validate_status,
+            allows_unconditional_update=False,
+            reset_fields=(("spec",),),
+            cells=disruption_budget_cells,
+        ),
+    },
+)

@@ -1,0 +1,1 @@
+"""Jobs: pods that come to an end, and when to start them."""

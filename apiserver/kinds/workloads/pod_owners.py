@@ -1,0 +1,140 @@
+"""What the kinds that own pods have in common.
+
+    {"spec": {"selector": …, "template": …}, "status": …}
+
+Their template must have labels that the selector matches, and pods that run for ever. Writes of the
+object keep the status and raise the generation when the spec changes; writes of the status keep the
+spec.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.kinds.pods.disabled_fields import drop_disabled_template_fields
+from kvstack.apiserver.kinds.pods.warnings import template_warnings
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.objects import labels
+from kvstack.apiserver.objects.field_errors import (
+    child,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.labels import Selector
+from kvstack.apiserver.objects.names import IMMUTABLE
+
+TEMPLATE_PATH: Final = "spec.template"
+SELECTOR_TYPE: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"
+
+
+def template_of(obj: Obj) -> Obj:
+    """Return the template of the object's pods."""
+    template: Obj = (obj.get("spec") or {}).get("template") or {}
+    return template
+
+
+def pod_spec_of(obj: Obj) -> Obj:
+    """Return the spec in the template of the object's pods."""
+    spec: Obj = template_of(obj).get("spec") or {}
+    return spec
+
+
+def check_selector(errors: Errors, selector: Obj | None, path: str, what: str) -> None:
+    """Check a selector that must select something; `what` names the kind in texts."""
+    if selector is None:
+        errors.append(required(path))
+        return
+    errors += labels.validate_object(path, selector)
+    if not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        shown = selector_shown(selector)
+        errors.append(invalid(path, shown, f"empty selector is invalid for {what}"))
+
+
+def selector_of(selector: Obj | None) -> Selector | None:
+    """Return the selector that selects pods; None: it has errors."""
+    try:
+        return labels.from_object(selector)
+    except labels.SelectorError:
+        return None
+
+
+def selector_shown(selector: Obj | None) -> Obj | None:
+    """Return a selector as errors print it."""
+    match_labels = (selector or {}).get("matchLabels")
+    if selector is None or not match_labels:
+        return selector
+    return {**selector, "matchLabels": dict(sorted(match_labels.items()))}
+
+
+def check_labels(errors: Errors, selector: Selector, template: Obj, path: str) -> None:
+    """Check that the selector matches the template's labels."""
+    own: dict[str, str] | None = (template.get("metadata") or {}).get("labels")
+    if not selector.matches(own or {}):
+        shown = None if own is None else dict(sorted(own.items()))
+        message = "`selector` does not match template `labels`"
+        errors.append(invalid(child(path, "metadata", "labels"), shown, message))
+
+
+def check_runs_forever(errors: Errors, template: Obj, path: str, kind: str) -> None:
+    """Check that the pods of a template are restarted whenever they end."""
+    spec = template.get("spec") or {}
+    spec_path = child(path, "spec")
+    policy = spec.get("restartPolicy", "")
+    if policy != "Always":
+        policy_path = child(spec_path, "restartPolicy")
+        errors.append(not_supported(policy_path, JsonText(policy), ("Always",)))
+    if spec.get("activeDeadlineSeconds") is not None:
+        message = f"activeDeadlineSeconds in {kind} is not Supported"
+        errors.append(forbidden(child(spec_path, "activeDeadlineSeconds"), message))
+
+
+def check_same_selector(errors: Errors, new: Obj, old: Obj) -> None:
+    """Check that the selector is the stored one."""
+    selector, before = new["spec"].get("selector"), old["spec"].get("selector")
+    if not same(selector, before, SELECTOR_TYPE):
+        errors.append(invalid("spec.selector", selector_shown(selector), IMMUTABLE))
+
+
+def prepare_create(obj: Obj, _context: Context) -> None:
+    """Make a new object's status empty, and drop fields of features that are off."""
+    obj["status"] = {}
+    obj["metadata"]["generation"] = 1
+    drop_disabled_template_fields(obj["spec"].get("template"), None)
+
+
+def prepare_update_of(spec_type: str) -> Callable[[Obj, Obj, Context], None]:
+    """Return the hook of updates that raises the generation when the spec changes."""
+
+    def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+        keep_status(new, old)
+        drop_disabled_template_fields(new["spec"].get("template"), old["spec"].get("template"))
+        if not same(new["spec"], old["spec"], spec_type):
+            raise_generation(new, old)
+
+    return prepare_update
+
+
+def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+    """Keep the spec when the status is written."""
+    new["spec"] = old["spec"]
+
+
+def keep_status(new: Obj, old: Obj) -> None:
+    """Keep the status when the object is written."""
+    new["status"] = old.get("status") or {}
+
+
+def raise_generation(new: Obj, old: Obj) -> None:
+    """Raise the generation by one."""
+    new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def changed_template_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
+    """Return the warnings about the template of an object whose generation is raised."""
+    if new["metadata"].get("generation") == old["metadata"].get("generation"):
+        return []
+    return template_warnings(template_of(new), TEMPLATE_PATH)

@@ -1,0 +1,129 @@
+"""ReplicaSets: so many pods of one template."""
+
+from typing import Final
+
+from kvstack.apiserver.kinds.pods.defaults import default_template
+from kvstack.apiserver.kinds.pods.templates import check_template, check_with_tolerances
+from kvstack.apiserver.kinds.pods.tolerances import Tolerances
+from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
+from kvstack.apiserver.kinds.rules import Errors, check_not_negative
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.workloads.cells import replica_set_cells
+from kvstack.apiserver.kinds.workloads.pod_owners import (
+    TEMPLATE_PATH,
+    changed_template_warnings,
+    check_labels,
+    check_runs_forever,
+    check_same_selector,
+    check_selector,
+    prepare_create,
+    prepare_status,
+    prepare_update_of,
+    selector_of,
+    selector_shown,
+    template_of,
+)
+from kvstack.apiserver.kinds.workloads.status_counts import StatusCounts
+from kvstack.apiserver.objects.field_errors import FieldError, invalid
+
+_TOO_MANY: Final = "cannot be greater than status.replicas"
+REPLICA_COUNTS: Final = StatusCounts(
+    not_negative=(
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "terminatingReplicas",
+    ),
+    limits=(
+        ("fullyLabeledReplicas", "replicas", _TOO_MANY),
+        ("readyReplicas", "replicas", _TOO_MANY),
+        ("availableReplicas", "replicas", _TOO_MANY),
+        ("availableReplicas", "readyReplicas", "cannot be greater than readyReplicas"),
+    ),
+)
+"""Of ReplicaSets and of ReplicationControllers, which have no `terminatingReplicas`."""
+
+
+def check_replicated_template(
+    errors: Errors, spec: Obj, context: Context, tolerances: Tolerances
+) -> None:
+    """Check selector and template of a ReplicaSet or Deployment; both are told as the one."""
+    selector = spec.get("selector")
+    check_selector(errors, selector, "spec.selector", "deployment")
+    parsed = selector_of(selector)
+    if parsed is None:
+        shown = selector_shown(selector)
+        errors.append(invalid("spec.selector", shown, "invalid label selector"))
+        return
+    template = spec.get("template") or {}
+    if not parsed.is_everything:
+        check_labels(errors, parsed, template, TEMPLATE_PATH)
+    check_template(errors, template, TEMPLATE_PATH, context, tolerances)
+    check_runs_forever(errors, template, TEMPLATE_PATH, "ReplicaSet")
+
+
+def replicas_selectable(obj: Obj) -> dict[str, str]:
+    """Return the fields of an object with replicas that a field selector may name."""
+    return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
+
+
+def _default(obj: Obj) -> None:
+    spec = obj.setdefault("spec", {})
+    default_template(spec.setdefault("template", {}))
+    spec.setdefault("replicas", 1)
+
+
+def _validate(obj: Obj, context: Context) -> list[FieldError]:
+    return _spec_errors(obj["spec"], context, Tolerances())
+
+
+def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    errors = check_with_tolerances(
+        lambda tolerances: _spec_errors(new["spec"], context, tolerances), template_of(old)
+    )
+    check_same_selector(errors, new, old)
+    return errors
+
+
+def _spec_errors(spec: Obj, context: Context, tolerances: Tolerances) -> list[FieldError]:
+    errors: list[FieldError] = []
+    check_not_negative(errors, "spec.replicas", spec.get("replicas", 0))
+    check_not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds", 0))
+    check_replicated_template(errors, spec, context, tolerances)
+    return errors
+
+
+def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    REPLICA_COUNTS.check(errors, new.get("status") or {})
+    return errors
+
+
+def _warnings(obj: Obj, _context: Context) -> list[str]:
+    return name_warnings(obj) + template_warnings(template_of(obj), TEMPLATE_PATH)
+
+
+REPLICA_SETS: Final = Strategy(
+    default=_default,
+    prepare_create=prepare_create,
+    prepare_update=prepare_update_of("io.k8s.api.apps.v1.ReplicaSetSpec"),
+    validate=_validate,
+    validate_update=_validate_update,
+    warnings=_warnings,
+    update_warnings=changed_template_warnings,
+    has_generation=True,
+    reset_fields=(("status",),),
+    selectable=replicas_selectable,
+    cells=replica_set_cells,
+    subresources={
+        "status": Strategy(
+            default=_default,
+            prepare_update=prepare_status,
+            validate_update=_validate_status,
+            reset_fields=(("spec",),),
+            cells=replica_set_cells,
+        ),
+    },
+)

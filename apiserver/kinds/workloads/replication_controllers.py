@@ -1,0 +1,151 @@
+"""ReplicationControllers: what ReplicaSets were before; the selector is a map, and may change.
+
+Some rules are told after all others, as upstream's declarative validation does.
+"""
+
+from typing import Final
+
+from kvstack.apiserver.kinds.pods.defaults import default_template
+from kvstack.apiserver.kinds.pods.templates import check_template, check_with_tolerances
+from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
+from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
+from kvstack.apiserver.kinds.rules import Errors, check_not_negative
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.workloads.cells import replication_controller_cells
+from kvstack.apiserver.kinds.workloads.pod_owners import (
+    TEMPLATE_PATH,
+    check_labels,
+    check_runs_forever,
+    prepare_create,
+    prepare_status,
+    prepare_update_of,
+    template_of,
+)
+from kvstack.apiserver.kinds.workloads.replica_sets import REPLICA_COUNTS, replicas_selectable
+from kvstack.apiserver.objects import labels
+from kvstack.apiserver.objects.field_errors import FieldError, invalid, not_found, required
+from kvstack.apiserver.objects.names import check_dns_subdomain
+
+_CHARACTERS: Final = "253 characters"
+_BYTES: Final = "253 bytes"
+_LOST: Final = "non-convertible.kubernetes.io"
+
+
+def _default(obj: Obj) -> None:
+    spec = obj.setdefault("spec", {})
+    template = spec.get("template")
+    if template is not None:
+        default_template(template)
+        own = (template.get("metadata") or {}).get("labels")
+        metadata = obj.setdefault("metadata", {})
+        if own is not None:
+            if not spec.get("selector"):
+                spec["selector"] = dict(own)
+            if not metadata.get("labels"):
+                metadata["labels"] = dict(own)
+    spec.setdefault("replicas", 1)
+    spec.setdefault("minReadySeconds", 0)
+
+
+def _any_name(_name: str, _is_prefix: bool) -> list[str]:  # noqa: FBT001 — CheckName
+    """Return no errors: names are checked after the rest."""
+    return []
+
+
+def _validate(obj: Obj, context: Context) -> list[FieldError]:
+    errors = _spec_errors(obj, context, NO_TOLERANCES)
+    name = obj["metadata"].get("name")
+    if name:
+        messages = (each.replace(_CHARACTERS, _BYTES) for each in check_dns_subdomain(name))
+        errors += [invalid("metadata.name", name, each) for each in messages]
+    return errors
+
+
+def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    errors = check_with_tolerances(
+        lambda tolerances: _spec_errors(new, context, tolerances), old["spec"].get("template")
+    )
+    _check_lost_fields(errors, new, old)
+    return errors
+
+
+def _check_lost_fields(errors: Errors, new: Obj, old: Obj) -> None:
+    """Check what a removed version said that this one cannot say."""
+    annotations = old["metadata"].get("annotations") or {}
+    for name in sorted(annotations):
+        prefix, _, field = name.partition("/")
+        if not prefix.startswith(_LOST) or not field or "/" in field:
+            continue
+        selector = new["spec"].get("selector")
+        if "selector" not in field:
+            lost = not_found(field, annotations[name])
+            errors.append(lost._replace(body=f"{lost.body}: unknown non-convertible field"))
+        elif selector != old["spec"].get("selector"):
+            message = "cannot update non-convertible selector"
+            errors.append(invalid("spec.selector", dict(sorted((selector or {}).items())), message))
+
+
+def _spec_errors(obj: Obj, context: Context, tolerances: Tolerances) -> list[FieldError]:
+    errors: list[FieldError] = []
+    spec = obj["spec"]
+    if not spec.get("selector"):
+        errors.append(required("spec.selector"))
+    template = spec.get("template")
+    if template is None:
+        errors.append(required(TEMPLATE_PATH))
+    else:
+        selector = labels.from_map(spec.get("selector") or {})
+        if not selector.is_everything:
+            check_labels(errors, selector, template, TEMPLATE_PATH)
+        check_template(errors, template, TEMPLATE_PATH, context, tolerances)
+        check_runs_forever(errors, template, TEMPLATE_PATH, "ReplicationController")
+    _check_counts(errors, spec)
+    return errors
+
+
+def _check_counts(errors: Errors, spec: Obj) -> None:
+    check_not_negative(errors, "spec.replicas", spec.get("replicas"))
+    check_not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+
+
+def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    REPLICA_COUNTS.check(errors, new.get("status") or {})
+    return errors
+
+
+def _warnings(obj: Obj, _context: Context) -> list[str]:
+    return name_warnings(obj) + template_warnings(template_of(obj), TEMPLATE_PATH)
+
+
+def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
+    if new["metadata"].get("generation") == old["metadata"].get("generation"):
+        return []
+    # Upstream looks at the stored template here.
+    return template_warnings(template_of(old), TEMPLATE_PATH)
+
+
+REPLICATION_CONTROLLERS: Final = Strategy(
+    default=_default,
+    prepare_create=prepare_create,
+    prepare_update=prepare_update_of("io.k8s.api.core.v1.ReplicationControllerSpec"),
+    validate=_validate,
+    validate_update=_validate_update,
+    warnings=_warnings,
+    update_warnings=_update_warnings,
+    check_name=_any_name,
+    has_generation=True,
+    orphans_by_default=True,
+    reset_fields=(("status",),),
+    selectable=replicas_selectable,
+    cells=replication_controller_cells,
+    subresources={
+        "status": Strategy(
+            default=_default,
+            prepare_update=prepare_status,
+            validate_update=_validate_status,
+            reset_fields=(("spec",),),
+            cells=replication_controller_cells,
+        ),
+    },
+)

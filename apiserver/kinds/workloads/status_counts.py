@@ -1,0 +1,42 @@
+"""The rules of counters in the status of workloads.
+
+RULES = StatusCounts(
+    not_negative=("replicas", "readyReplicas"),
+    limits=(("readyReplicas", "replicas", "cannot be greater than status.replicas"),),
+)
+RULES.check(errors, {"replicas": 1, "readyReplicas": 2})
+→ status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas
+"""
+
+from typing import Any, NamedTuple
+
+from kvstack.apiserver.kinds.rules import Errors, check_not_negative
+from kvstack.apiserver.objects.field_errors import child, invalid
+
+Obj = dict[str, Any]
+
+
+class StatusCounts(NamedTuple):
+    """The rules of one kind."""
+
+    not_negative: tuple[str, ...]
+    """In the order in which they are told."""
+    limits: tuple[tuple[str, str, str], ...] = ()
+    """Counter, the one it may not be above, and what is said then."""
+
+    def check(self, errors: Errors, status: Obj) -> None:
+        """Check the counters of a status."""
+        for name in self.not_negative:
+            check_not_negative(errors, child("status", name), status.get(name))
+        for name, limit, message in self.limits:
+            value = status.get(name, 0)
+            if value > status.get(limit, 0):
+                errors.append(invalid(child("status", name), value, message))
+
+
+def check_collisions(errors: Errors, new: Obj, old: Obj) -> None:
+    """Check that the number of collisions of names has not shrunk."""
+    count = (new.get("status") or {}).get("collisionCount")
+    before = (old.get("status") or {}).get("collisionCount")
+    if before is not None and (count is None or count < before):
+        errors.append(invalid("status.collisionCount", count or 0, "cannot be decremented"))
