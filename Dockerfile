@@ -5,7 +5,7 @@
 #                                                                slower and without TLS for clients
 #   docker run -p 2379:2379 -v kvstore:/var/lib/kvstore kvstore
 #
-# PYTHON_IMAGE needs Python 3.11 to 3.13 with venv and pip, nothing else. BuildKit leaves out the
+# PYTHON_IMAGE needs Python 3.11 to 3.14 with venv and pip, nothing else. BuildKit leaves out the
 # stages that are not asked for; without it (DOCKER_BUILDKIT=0) all are built.
 
 ARG PYTHON_IMAGE=python:3.13-slim-bookworm
@@ -33,6 +33,9 @@ COPY requirements.lock ./
 RUN /opt/kvstore/bin/pip install --require-hashes -r requirements.lock
 COPY pyproject.toml setup.py MANIFEST.in README.md ./
 COPY kvstore kvstore
+COPY kvstack kvstack
+COPY apiserver apiserver
+COPY packaging/crate.py packaging/crate.py
 RUN /opt/kvstore/bin/pip install --no-deps . \
     && /opt/kvstore/bin/python -m compileall -q /opt/kvstore/lib
 COPY --from=crate /out /out

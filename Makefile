@@ -8,17 +8,22 @@ SEED ?= 1
 SEEDS ?= 1
 HOURS ?= 1
 FUZZ_S ?= 60
+NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
-.PHONY: run test check schema bench sim swarm native fuzz proto lock clean
+.PHONY: run test check schema bench sim swarm native fuzz proto surface wheel lock clean
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
-CRATE := setup.py $(wildcard kvstore/native/Cargo.* kvstore/native/src/*.rs)
+CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.* kvstore/native/src/*.rs kvstore/native/src/*/*.rs)
+export KVSTORE_NATIVE := $(strip $(NATIVE))
 
 $(VENV)/.runtime: requirements.lock pyproject.toml $(CRATE)
 	@test -x $(BIN)/python || { python="$(strip $(PYTHON))"; \
 	  test -n "$$python" || python=$$(packaging/fastest-python.sh) || exit 1; \
 	  echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV); }
+	@echo "installing the locked packages into $(VENV)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@# Once here, where cargo's progress shows; the install below finds it built.
+	@$(BIN)/python packaging/crate.py kvstore/transport/_native.abi3.so || true
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	@$(BIN)/python -c 'from kvstore.transport import native as n; n.is_available() or print("native transport not built (no working cargo): grpcio will serve")'
 	touch $@
@@ -71,6 +76,11 @@ fuzz:  ## any bytes at the native transport's framing: make fuzz FUZZ_S=600 (nee
 
 surface: $(VENV)/.dev  ## docs/surface.md, from the results of the last `make test`
 	$(BIN)/python -m tests.surface
+
+wheel:  ## an installable wheel in dist/, with the native transport inside (needs cargo)
+	test -x $(BIN)/python || $(MAKE) $(VENV)/.runtime
+	KVSTORE_NATIVE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 lock:  ## renew the lock files from pyproject.toml (needs uv)
 	uv pip compile --universal --quiet --generate-hashes --python-version 3.11 pyproject.toml -o requirements.lock

@@ -7,7 +7,7 @@ set -u
 # Prints "seconds executable"; dictionaries, tuples, small objects and calls, as a turn has them.
 measure='
 import sys, time
-if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+if not (3, 11) <= sys.version_info[:2] <= (3, 14):
     sys.exit(1)
 import ensurepip, os, venv
 
@@ -41,7 +41,7 @@ print(f"{min(took() for _ in range(7)):.6f}", os.path.realpath(sys.executable))
 found=$(
     IFS=:
     for directory in $PATH; do
-        for name in python3.13 python3.12 python3.11 python3; do
+        for name in python3.14 python3.13 python3.12 python3.11 python3; do
             if [ -x "$directory/$name" ]; then
                 line=$("$directory/$name" -I -c "$measure" 2>/dev/null) && echo "$line"
             fi
@@ -49,7 +49,7 @@ found=$(
     done | sort -u -k2 | sort -n | head -n 1
 )
 if [ -z "$found" ]; then
-    echo "no Python 3.11, 3.12 or 3.13 with venv and ensurepip is on PATH" >&2
+    echo "no Python 3.11, 3.12, 3.13 or 3.14 with venv and ensurepip is on PATH" >&2
     exit 1
 fi
 echo "${found#* }"

@@ -355,4 +355,4 @@ def test_without_a_python_the_install_says_which_are_meant(tmp_path: Path) -> No
     _python(tmp_path / "python3", "exit 1")  # an older one
     done = _fastest_python(tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "no Python 3.11, 3.12 or 3.13 with venv and ensurepip is on PATH\n"
+    assert done.stderr == "no Python 3.11, 3.12, 3.13 or 3.14 with venv and ensurepip is on PATH\n"
