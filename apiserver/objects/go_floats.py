@@ -9,15 +9,12 @@ import math
 import struct
 
 
-def format_float(number: float, bits: int = 64, *, exponent_from: int = 6) -> str:
-    """Return the shortest text of a float as Go's 'g' format has it; bits: 32 or 64.
-
-    exponent_from: the power of ten from which on it is written with an exponent; 21 in Go's %v.
-    """
+def format_float(number: float, bits: int = 64) -> str:
+    """Return the shortest text of a float as Go's 'g' format and %v have it; bits: 32 or 64."""
     if not math.isfinite(number):
         return {float("inf"): "+Inf", float("-inf"): "-Inf"}.get(number, "NaN")
     sign, digits, exponent = _shortest(number, bits)
-    if -4 <= exponent < exponent_from:
+    if -4 <= exponent < 6:
         return sign + _positional(digits, exponent)
     return sign + _exponential(digits, exponent)
 
@@ -49,6 +46,7 @@ def _shortest_single(number: float) -> str:
         wanted = struct.pack("f", number)
     except OverflowError:
         return "1e39"
+    (number,) = struct.unpack("f", wanted)
     for precision in range(1, 10):
         text = f"{number:.{precision}g}"
         if struct.pack("f", float(text)) == wanted:

@@ -102,7 +102,7 @@ def go_plain(value: object) -> str:
         return "<nil>"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return format_float(value, exponent_from=21) if isinstance(value, float) else str(value)
+    return format_float(value) if isinstance(value, float) else str(value)
 
 
 def _quoted(character: str) -> str:

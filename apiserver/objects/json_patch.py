@@ -18,17 +18,16 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apiserver.objects.go_numbers import NumberError, atoi
+from kvstack.apiserver.objects.json_syntax import DEPTH_MAX, JsonError
 from kvstack.apiserver.objects.json_text import (
-    DEPTH_MAX,
     FINDINGS_MAX,
     Json,
-    JsonError,
     RepeatedMembers,
     copied,
-    depth,
     duplicate_field,
     equal,
     has_repeated,
+    is_too_deep,
     parse_repeated,
     sort_members,
     type_word,
@@ -148,7 +147,7 @@ class _Application:
         action(self, operation)
 
     def result(self) -> Json:
-        if depth(self._root) > DEPTH_MAX:
+        if is_too_deep(self._root):
             raise _too_deep()
         for container in (self._root, *self._visited.values()):
             if isinstance(container, dict):

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from typing_extensions import override
 
 from kvstack.apiserver.objects.field_errors import (
+    NO_PATH,
     FieldError,
     child,
     forbidden,
@@ -486,7 +487,7 @@ class _Parser:
         name = self._take()
         if name == _END or name in _KEYWORDS:
             raise SelectorError(f"found '{name}', expected: identifier")
-        if errors := _key_errors("", name):
+        if errors := _key_errors(NO_PATH, name):
             raise SelectorError(summary(errors))
         if is_negated or self._next in {_END, ","}:
             return requirement(name, DOES_NOT_EXIST if is_negated else EXISTS, ())

@@ -10,9 +10,9 @@ were.
 
 from typing import Any
 
+from kvstack.apiserver.objects.json_syntax import JsonError
 from kvstack.apiserver.objects.json_text import (
     Json,
-    JsonError,
     copied,
     has_repeated,
     parse_repeated,

@@ -152,8 +152,10 @@ def drop_duplicate_owners(meta: Meta, *, is_after_admission: bool = False) -> li
     dropped: list[str] = []
     for reference in references:
         key = orjson.dumps(reference, option=orjson.OPT_SORT_KEYS)
-        if kept.setdefault(key, reference) is not reference:
+        if key in kept:
             dropped.append(reference.get("uid") or "")
+        else:
+            kept[key] = reference
     if not dropped:
         return []
     meta["ownerReferences"] = list(kept.values())

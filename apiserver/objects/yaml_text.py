@@ -25,13 +25,8 @@ from yaml.reader import ReaderError
 from yaml.scanner import ScannerError
 
 from kvstack.apiserver.objects.go_floats import format_float, format_json_float
-from kvstack.apiserver.objects.json_text import (
-    DEPTH_MAX,
-    Json,
-    JsonError,
-    canonical_number,
-    has_repeated,
-)
+from kvstack.apiserver.objects.json_syntax import DEPTH_MAX, JsonError
+from kvstack.apiserver.objects.json_text import Json, canonical_number, has_repeated
 from kvstack.apiserver.objects.json_text import parse as parse_json
 from kvstack.apiserver.objects.yaml_scalars import (
     MERGE,

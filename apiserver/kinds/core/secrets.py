@@ -17,7 +17,8 @@ from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, required, too_long
 from kvstack.apiserver.objects.go_text import JsonText
-from kvstack.apiserver.objects.json_text import JsonError, parse, type_word
+from kvstack.apiserver.objects.json_syntax import JsonError
+from kvstack.apiserver.objects.json_text import parse, type_word
 from kvstack.apiserver.objects.names import IMMUTABLE
 from kvstack.apiserver.objects.times import age
 
@@ -33,8 +34,7 @@ def _default(obj: Obj) -> None:
     if texts:
         data = obj.get("data") or {}
         obj["data"] = data | {
-            name: base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
-            for name, text in texts.items()
+            name: base64.b64encode(text.encode()).decode() for name, text in texts.items()
         }
 
 

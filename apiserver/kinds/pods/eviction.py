@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.kinds.pods.conditions import has_ended, is_ready, set_condition
 from kvstack.apiserver.kinds.budget_status import (
     DISRUPTION_ALLOWED,
     set_disruption_allowed,
 )
+from kvstack.apiserver.kinds.pods.conditions import has_ended, is_ready, set_condition
 from kvstack.apiserver.objects import labels, status
 from kvstack.apiserver.objects.field_errors import invalid
 from kvstack.apiserver.objects.groups import GroupKind, GroupResource

@@ -117,9 +117,9 @@ def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]
         check_csi_driver_name(errors, child(path, "name"), name)
         conditions_path, conditions = (
             child(path, "healthConditions"),
-            health.get("healthConditions"),
+            health.get("healthConditions") or (),
         )
-        if len(conditions or ()) > _HEALTH_MAX:
+        if len(conditions) > _HEALTH_MAX:
             errors.append(too_many(conditions_path, len(conditions), _HEALTH_MAX))
             continue
         for number, each in enumerate(conditions):

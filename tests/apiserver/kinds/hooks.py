@@ -1,6 +1,6 @@
 """The hooks of a kind in the order of the verbs, on copies, for tests of single rules.
 
-    refusals(NODES, {"metadata": {"name": "n"}, …})  → ["metadata.taints[0].key: Required value", …]
+refusals(NODES, {"metadata": {"name": "n"}, …})  → ["metadata.taints[0].key: Required value", …]
 """
 
 from copy import deepcopy
@@ -15,7 +15,8 @@ SECONDS: Final = 1767323045
 
 def context_of(**members: Any) -> Context:
     """Return a context at `NOW` in the namespace `ns`."""
-    return Context(**({"now": NOW, "namespace": "ns", "new_uid": lambda: "some-uid"} | members))
+    given: dict[str, Any] = {"now": NOW, "namespace": "ns", "new_uid": lambda: "some-uid"}
+    return Context(**(given | members))
 
 
 def made(strategy: Strategy, obj: Obj, **members: Any) -> Obj:

@@ -1,14 +1,16 @@
 """Rules that are made of smaller ones."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kvstack.apiserver.kinds import rules
 from kvstack.apiserver.kinds.file_paths import absolute_path, descending_path, local_path
 from kvstack.apiserver.kinds.rules import Rule
-from kvstack.apiserver.objects.field_errors import FieldError
 from kvstack.apiserver.objects.names import check_dns_label
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.objects.field_errors import FieldError
 
 Obj = dict[str, Any]
 LABEL = rules.formatted("a", check_dns_label)

@@ -1,6 +1,6 @@
 """Values of internal types, and when two values mean the same."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,9 @@ from kvstack.apiserver.kinds.signer_names import (
     is_kubernetes_signer,
     signer_of_trust_bundle,
 )
-from kvstack.apiserver.objects.field_errors import FieldError
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.objects.field_errors import FieldError
 
 Obj = dict[str, Any]
 CORE = "io.k8s.api.core.v1."

@@ -97,9 +97,7 @@ def test_chosen_is_free_and_within(taken: set[int], seed: int, prefix: int) -> N
     names = {f"10.0.0.{each}" for each in taken}
     chosen = choose_address([block], "IPv4", names, Random(seed).randrange)
     if chosen is None:
-        assert all(
-            str(ip_address(each)) in names for each in range(block.first, block.last + 1)
-        )
+        assert all(str(ip_address(each)) in names for each in range(block.first, block.last + 1))
     else:
         assert chosen not in names
         assert contains(block, chosen)

@@ -58,8 +58,7 @@ def test_missing_port_is_added() -> None:
         "PortNotAllocated: Port 30001 is not allocated; repairing",
         "PortAlreadyAllocated: Port 30001 was assigned to multiple services;"
         " please recreate service",
-        "PortOutOfRange: Port 80 is not within the port range 30000-30099;"
-        " please recreate service",
+        "PortOutOfRange: Port 80 is not within the port range 30000-30099; please recreate service",
     ]
 
 

@@ -27,7 +27,7 @@ def test_protocol_is_tcp_by_default() -> None:
         ("10.0.0.1", ""),
         ("fd00::1", ""),
         ("ff0e::1", ""),
-        ("0.0.0.0", "may not be unspecified (0.0.0.0)"),  # noqa: S104
+        ("0.0.0.0", "may not be unspecified (0.0.0.0)"),
         ("::", "may not be unspecified (::)"),
         ("127.1.2.3", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
         ("::1", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
@@ -88,7 +88,5 @@ def test_warnings_of_addresses_in_bad_form() -> None:
     warning = f'{path}: non-standard IP address "010.0.0.1" is invalid: use "10.0.0.1"'
     assert told(ENDPOINTS, given) == [warning]
     assert told_of_change(ENDPOINTS, given, given) == [warning]
-    given["metadata"]["labels"] = {
-        "endpoints.kubernetes.io/managed-by": "endpoint-controller"
-    }
+    given["metadata"]["labels"] = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
     assert told(ENDPOINTS, given) == []

@@ -88,9 +88,9 @@ def test_sealed_secret() -> None:
 
 def test_string_data_is_written_over_data() -> None:
     """And is never stored itself."""
-    given = secret(a="eA==", b="eQ==") | {"stringData": {"b": "z", "c": "\ud800é"}}
+    given = secret(a="eA==", b="eQ==") | {"stringData": {"b": "z", "c": "é"}}
     found = made(SECRETS, given)
-    assert found["data"] == {"a": "eA==", "b": "eg==", "c": encoded(b"\xed\xa0\x80\xc3\xa9")}
+    assert found["data"] == {"a": "eA==", "b": "eg==", "c": encoded(b"\xc3\xa9")}
     assert "stringData" not in found
     assert "data" not in made(SECRETS, {"metadata": {}, "stringData": {}})
 

@@ -40,9 +40,7 @@ def lease(**spec: Any) -> dict[str, Any]:
         ),
         (
             {"preferredHolder": "a"},
-            [
-                "spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined"
-            ],
+            ["spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined"],
         ),
     ],
 )

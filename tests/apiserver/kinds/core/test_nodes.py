@@ -156,7 +156,7 @@ def test_swap_capacity_is_positive() -> None:
     ("features", "expected"),
     [
         (["A", "B/c"], []),
-        (["B", "A"], ["[1]: Invalid value: \"A\": list must be sorted alphabetically"]),
+        (["B", "A"], ['[1]: Invalid value: "A": list must be sorted alphabetically']),
         (["A", "A"], ['[1]: Duplicate value: "A"']),
         (
             ["A" * 254],
@@ -188,9 +188,7 @@ def test_declared_features(features: list[str], expected: list[str]) -> None:
 def test_what_cannot_be_changed() -> None:
     """Pod CIDRs and the provider's ID once they are set; the external ID never."""
     old = node(podCIDRs=["10.0.0.0/24"], providerID="p://1", externalID="x")
-    fixed = (
-        'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid'
-    )
+    fixed = 'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid'
     other = node(podCIDRs=["10.1.0.0/24"], providerID="p://2", externalID="y")
     assert change_refusals(NODES, other, old) == [
         fixed,
@@ -221,7 +219,9 @@ def test_config_source() -> None:
         'spec.configSource: Invalid value: {"ConfigMap":null}:'
         " exactly one reference subfield must be non-nil"
     ]
-    paths = [each.partition(": ")[0] for each in change_refusals(NODES, node(configSource=bad), old)]
+    paths = [
+        each.partition(": ")[0] for each in change_refusals(NODES, node(configSource=bad), old)
+    ]
     prefix = "spec.configSource.configMap."
     assert paths == [prefix + each for each in ("uid", "namespace", "name", "kubeletConfigKey")]
     assert change_refusals(NODES, node(configSource={"configMap": CONFIG_MAP}), old) == []

@@ -26,10 +26,7 @@ def priority_class(name: str = "p", **members: Any) -> dict[str, Any]:
         (
             "p",
             {"value": 1_000_000_001},
-            [
-                "value: Forbidden: maximum allowed value of a user defined priority is"
-                " 1000000000"
-            ],
+            ["value: Forbidden: maximum allowed value of a user defined priority is 1000000000"],
         ),
         ("system-p", {}, [RESERVED + "system-p is not a known system priority class"]),
         (

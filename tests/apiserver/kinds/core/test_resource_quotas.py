@@ -40,17 +40,12 @@ def test_status_is_its_endpoint_s() -> None:
         (quota(scopes=["Terminating"], hard={"cpu": "1", "example.com/x": "1"}), []),
         (
             quota(scopes=["BestEffort"], hard={"cpu": "1", "services": "1"}),
-            [
-                'spec.scopes: Invalid value: ["BestEffort"]:'
-                " unsupported scope applied to resource"
-            ]
+            ['spec.scopes: Invalid value: ["BestEffort"]: unsupported scope applied to resource']
             * 2,
         ),
         (
             quota(scopes=["Terminating", "NotTerminating"]),
-            [
-                'spec.scopes: Invalid value: ["Terminating","NotTerminating"]: conflicting scopes'
-            ],
+            ['spec.scopes: Invalid value: ["Terminating","NotTerminating"]: conflicting scopes'],
         ),
         (quota(scopes=["X"]), ['spec.scopes: Invalid value: ["X"]: unsupported scope']),
         (selecting("PriorityClass", "In", "high", hard={"pods": "1"}), []),
@@ -96,7 +91,10 @@ def test_status_is_its_endpoint_s() -> None:
         ),
         (
             selecting("X", "Exists"),
-            ['spec.scopeSelector.matchExpressions.scopeName: Invalid value: "X": unsupported scope'],
+            [
+                'spec.scopeSelector.matchExpressions.scopeName: Invalid value: "X":'
+                " unsupported scope"
+            ],
         ),
     ],
 )
@@ -119,7 +117,9 @@ def test_opposites_in_the_selector() -> None:
 def test_scopes_stay_the_same_set() -> None:
     """In any order."""
     old = quota(scopes=["PriorityClass", "Terminating"])
-    assert change_refusals(RESOURCE_QUOTAS, quota(scopes=["Terminating", "PriorityClass"]), old) == []
+    assert (
+        change_refusals(RESOURCE_QUOTAS, quota(scopes=["Terminating", "PriorityClass"]), old) == []
+    )
     assert change_refusals(RESOURCE_QUOTAS, quota(scopes=["Terminating"]), old) == [
         'spec.scopes: Invalid value: ["Terminating"]: field is immutable'
     ]

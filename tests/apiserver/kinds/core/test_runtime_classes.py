@@ -45,8 +45,6 @@ def test_scheduling() -> None:
 def test_warning_of_deprecated_labels() -> None:
     """On creation and on change."""
     given = runtime_class(scheduling={"nodeSelector": {"beta.kubernetes.io/os": "linux"}})
-    expected = [
-        'scheduling.nodeSelector: deprecated since v1.14; use "kubernetes.io/os" instead'
-    ]
+    expected = ['scheduling.nodeSelector: deprecated since v1.14; use "kubernetes.io/os" instead']
     assert told(RUNTIME_CLASSES, given) == expected
     assert told_of_change(RUNTIME_CLASSES, given, given) == expected

@@ -190,7 +190,8 @@ def test_huge_pages(resources: Obj, expected: list[str]) -> None:
         (
             {"sleep": {"seconds": 31}},
             [
-                "sleep: Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)"
+                "sleep: Invalid value: 31: must be non-negative and less than"
+                " terminationGracePeriodSeconds (30)"
             ],
         ),
         ({}, [": Required value: must specify a handler type"]),

@@ -141,14 +141,16 @@ DISK = {
             {"activeDeadlineSeconds": 5},
             {"activeDeadlineSeconds": 6},
             [
-                "spec.activeDeadlineSeconds: Invalid value: 6: must be less than or equal to previous value"
+                "spec.activeDeadlineSeconds: Invalid value: 6: must be less than or equal to"
+                " previous value"
             ],
         ),
         (
             {"activeDeadlineSeconds": 5},
             {"activeDeadlineSeconds": None},
             [
-                "spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"
+                "spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive"
+                " integer to nil value"
             ],
         ),
         (
@@ -166,7 +168,8 @@ DISK = {
             GATE,
             {"schedulingGates": [{"name": "h"}]},
             [
-                "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'h'"
+                "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new"
+                " scheduling gate 'h'"
             ],
         ),
         (GATE, {"nodeSelector": {"a": "b"}}, []),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.kinds.pods.examples import refused, refused_change, pod_with
+from tests.apiserver.kinds.pods.examples import pod_with, refused, refused_change
 
 Obj = dict[str, Any]
 
@@ -38,7 +38,8 @@ Obj = dict[str, Any]
         (
             {"runtimeClassName": "a_b"},
             [
-                'runtimeClassName: Invalid value: "a_b": a lowercase RFC 1123 subdomain must consist'
+                'runtimeClassName: Invalid value: "a_b": a lowercase RFC 1123 subdomain must'
+                " consist"
                 " of lower case alphanumeric characters, '-' or '.', and must start and end with an"
                 " alphanumeric character (e.g. 'example.com', regex used for validation is"
                 " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
@@ -56,7 +57,8 @@ Obj = dict[str, Any]
                 "hostNetwork": True,
             },
             [
-                "containers[0].ports[0].hostPort: Invalid value: 81: must match `containerPort` when"
+                "containers[0].ports[0].hostPort: Invalid value: 81: must match `containerPort`"
+                " when"
                 " `hostNetwork` is true"
             ],
         ),
@@ -83,7 +85,8 @@ def test_search_list() -> None:
         (
             {"securityContext": {"seccompProfile": {"type": "Localhost"}}},
             [
-                "seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost"
+                "seccompProfile.localhostProfile: Required value: must be set when seccomp type"
+                " is Localhost"
             ],
         ),
         (
@@ -214,7 +217,7 @@ def test_windows_options(options: Obj, expected: list[str]) -> None:
 
 
 def test_host_processes_of_windows() -> None:
-    """All containers of the pod are, or none, in the network of the host; a setting forbids them."""
+    """All containers are in the network of the host, or none; a setting forbids them."""
     host = {"windowsOptions": {"hostProcess": True}}
     one = {"name": "c", "image": "a", "securityContext": host}
     other = {"name": "d", "image": "a"}

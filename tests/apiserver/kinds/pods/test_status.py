@@ -121,7 +121,8 @@ ONE_OF_A_FAMILY = "may specify no more than one IP for each IP family"
             [
                 'podIPs[1]: Invalid value: "x": must be a valid IP address,'
                 " (e.g. 10.9.8.7 or 2001:db8::ffff)",
-                "podIPs: Internal error: failed to check for dual stack with error:invalid IP[1]: x",
+                "podIPs: Internal error: failed to check for dual stack with error:invalid IP[1]:"
+                " x",
                 f'podIPs: Invalid value: [{{"IP":"1.2.3.4"}},{{"IP":"x"}}]: {ONE_OF_A_FAMILY}',
             ],
         ),

@@ -94,7 +94,8 @@ def test_only_resources_are_taken() -> None:
             sized({"cpu": "1"}),
             sized({"memory": "1Gi"}),
             [
-                "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"
+                "spec.containers[0].resources.requests: Forbidden: resource requests cannot be"
+                " removed"
             ],
         ),
         (sized({"cpu": "1"}), sized({"cpu": "1"}, {"cpu": "2"}), []),

@@ -27,7 +27,9 @@ Obj = dict[str, Any]
                 }
             },
             [
-                'azureDisk.diskURI: Unsupported value: "http://a": supported values: "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"'
+                'azureDisk.diskURI: Unsupported value: "http://a": supported values:'
+                ' "/subscriptions/{sub-id}/resourcegroups/{group-name}'
+                '/providers/microsoft.compute/disks/{disk-id}"'
             ],
         ),
         ({"image": {"reference": "", "pullPolicy": "Always"}}, ["image.reference: Required value"]),

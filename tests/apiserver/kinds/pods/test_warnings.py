@@ -117,7 +117,8 @@ def test_warnings(spec: Obj, expected: list[str] | None) -> None:
         (
             [{"containerPort": 80, "protocol": "TCP"}] * 2,
             [
-                "spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]"
+                "spec.containers[1].ports[0]: duplicate port definition with"
+                " spec.containers[0].ports[0]"
             ],
         ),
         (
@@ -126,7 +127,8 @@ def test_warnings(spec: Obj, expected: list[str] | None) -> None:
                 {"containerPort": 80, "hostPort": 90, "protocol": "TCP"},
             ],
             [
-                "spec.containers[1].ports[0]: overlapping port definition with spec.containers[0].ports[0]"
+                "spec.containers[1].ports[0]: overlapping port definition with"
+                " spec.containers[0].ports[0]"
             ],
         ),
         (

@@ -221,7 +221,8 @@ def test_failure_policies(rule: Obj, expected: list[str]) -> None:
         (
             [],
             [
-                ": Required value: at least one rules must be specified when the successPolicy is specified"
+                ": Required value: at least one rules must be specified when the successPolicy is"
+                " specified"
             ],
         ),
         (

@@ -1,6 +1,6 @@
 """Deployments, ReplicaSets, ReplicationControllers, PodTemplates and their Scales."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,6 @@ from kvstack.apiserver.kinds.workloads.pod_templates import POD_TEMPLATES
 from kvstack.apiserver.kinds.workloads.replica_sets import REPLICA_SETS
 from kvstack.apiserver.kinds.workloads.replication_controllers import REPLICATION_CONTROLLERS
 from kvstack.apiserver.kinds.workloads.scales import scale_of, set_replicas
-from kvstack.apiserver.objects.field_errors import FieldError
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.schema.decode import DecodeError
 from tests.apiserver.kinds.hooks import (
@@ -24,6 +23,9 @@ from tests.apiserver.kinds.hooks import (
     told_of_change,
 )
 from tests.apiserver.kinds.workloads.examples import TEMPLATE, workload
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.objects.field_errors import FieldError
 
 Obj = dict[str, Any]
 PERCENT = (
@@ -73,7 +75,8 @@ def test_new_deployments() -> None:
         (
             {"strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": "0%"}}},
             [
-                "strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"
+                "strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when"
+                " `maxSurge` is 0"
             ],
         ),
         (
@@ -308,7 +311,7 @@ def test_scales() -> None:
     assert owner["spec"]["replicas"] == 7
     set_replicas(owner, {"spec": {}})
     assert scale_of(owner)["spec"] == {}
-    with pytest.raises(ApiError, match='Scale.autoscaling "w" is invalid: spec.replicas'):
+    with pytest.raises(ApiError, match=r'Scale\.autoscaling "w" is invalid: spec\.replicas'):
         set_replicas(owner, {"spec": {"replicas": -1}})
     old = {**controller({"selector": {"b": "2", "a": "1"}}), "kind": "ReplicationController"}
     assert scale_of(old)["status"]["selector"] == "a=1,b=2"

@@ -74,7 +74,8 @@ def test_claims_are_volumes_of_the_template() -> None:
         (
             {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {}}},
             [
-                'updateStrategy.rollingUpdate: Invalid value: {"Partition":0,"MaxUnavailable":null}:'
+                "updateStrategy.rollingUpdate: Invalid value:"
+                ' {"Partition":0,"MaxUnavailable":null}:'
                 " only allowed for updateStrategy 'RollingUpdate'"
             ],
         ),
@@ -184,7 +185,7 @@ def test_generations_of_templates() -> None:
     assert template_generation(made(DAEMON_SETS, given)) == 5
     given = workload(metadata={"annotations": {TEMPLATE_GENERATION: "-5"}})
     assert template_generation(made(DAEMON_SETS, given)) == 1
-    with pytest.raises(DecodeError, match='strconv.ParseInt: parsing "x": invalid syntax'):
+    with pytest.raises(DecodeError, match=r'strconv\.ParseInt: parsing "x": invalid syntax'):
         made(DAEMON_SETS, workload(metadata={"annotations": {TEMPLATE_GENERATION: "x"}}))
     spec = changed(DAEMON_SETS, patched(old, {"spec": {"minReadySeconds": 1}}), old)
     assert (template_generation(spec), spec["metadata"]["generation"]) == (1, 2)

@@ -1,0 +1,206 @@
+"""TokenRequests: what is asked of a token of a ServiceAccount. Signing it is somebody else's.
+
+    check_name → default → prepare → validate → [validating admission] → bound → check_bound → term
+
+A token may be bound to a Pod, a Secret or a Node, and is worth nothing once that is gone. Webhook
+configurations as such objects are off by default.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.field_errors import FieldError, index, invalid, key, not_supported
+from kvstack.apiserver.objects.groups import GroupKind, GroupResource, GroupVersionKind
+from kvstack.apiserver.objects.names import check_dns_subdomain
+
+DEFAULT_SECONDS: Final = 3600
+INJECTED_SECONDS: Final = 3607
+"""What the volume asks for that pods get by default; such tokens live longer, see `term`."""
+YEAR_SECONDS: Final = 365 * 24 * 3600
+
+_KIND: Final = GroupKind("authentication.k8s.io", "TokenRequest")
+_SECONDS_MIN: Final = 600
+_SECONDS_MAX: Final = 2**32
+_RESOURCES: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+_WEBHOOKS: Final = frozenset({"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"})
+_WEBHOOKS_VERSION: Final = "admissionregistration.k8s.io/v1"
+_ATTESTATION: Final = "admissionReviewAPIGroups"
+
+
+class Bound(NamedTuple):
+    """The object a token is to be bound to."""
+
+    kind: str
+    """`Pod`, `Secret` or `Node`; the first two in the namespace of the ServiceAccount."""
+    resource: str
+    name: str
+    uid: str
+    """The UID it must have; empty: any."""
+
+
+class Term(NamedTuple):
+    """How long a token lives."""
+
+    told_seconds: int
+    """What the answer says."""
+    seconds: int
+    """What the token itself says."""
+    warn_after_seconds: int
+    """From when on its use is noted; 0: never."""
+    warning: str
+    """What the client is told; may be empty."""
+
+
+def check_name(request: Obj, name: str) -> None:
+    """Check that a name in the body is that of the URL; raises ApiError."""
+    given = (request.get("metadata") or {}).get("name", "")
+    if given and given != name:
+        detail = "must match the service account name if specified"
+        raise status.invalid(_KIND, name, [invalid("metadata.name", given, detail)])
+
+
+def default(request: Obj) -> None:
+    """Fill in how long the token is to live."""
+    spec = request.setdefault("spec", {})
+    if spec.get("expirationSeconds") is None:
+        spec["expirationSeconds"] = DEFAULT_SECONDS
+
+
+def prepare(request: Obj, account: Obj, audiences: Sequence[str], now: str) -> None:
+    """Make the request one for the account; raises ApiError if it is for another one of that name.
+
+    audiences: those of the API server, for a request that names none; now: RFC 3339 in seconds.
+    """
+    metadata, of_account = request.setdefault("metadata", {}), account["metadata"]
+    uid, own_uid = metadata.get("uid", ""), of_account["uid"]
+    if uid and uid != own_uid:
+        detail = (
+            f"the UID in the token request ({uid}) does not match the UID of the service account"
+            f" ({own_uid})"
+        )
+        resource = GroupResource(_KIND.group, _KIND.kind)
+        raise status.conflict(resource, of_account["name"], detail)
+    if not request["spec"].get("audiences"):
+        request["spec"]["audiences"] = list(audiences)
+    for each in ("name", "namespace", "uid"):
+        metadata[each] = of_account[each]
+    metadata["creationTimestamp"] = now
+    request["status"] = {}
+
+
+def check(request: Obj) -> None:
+    """Check a prepared request; raises ApiError, which names no object."""
+    errors = validate(request)
+    if errors:
+        raise status.invalid(_KIND, "", errors)
+
+
+def validate(request: Obj) -> list[FieldError]:
+    """Return the errors of a request."""
+    spec: Obj = request["spec"]
+    errors: list[FieldError] = []
+    path, seconds = "spec.expirationSeconds", spec["expirationSeconds"]
+    if seconds < _SECONDS_MIN:
+        errors.append(invalid(path, seconds, "may not specify a duration less than 10 minutes"))
+    if seconds > _SECONDS_MAX:
+        errors.append(invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
+    attestations: dict[str, list[str]] = spec.get("attestations") or {}
+    path = "spec.attestations"
+    if _is_webhook(spec.get("boundObjectRef") or {}):
+        audiences = spec.get("audiences") or []
+        if len(audiences) != 1:
+            detail = "must be length 1 when bound to a webhook config"
+            errors.append(invalid("spec.audiences", audiences, detail))
+        return errors + _attestation_errors(path, attestations)
+    if attestations:
+        detail = "attestations may only be specified with a webhook bound object reference"
+        return [invalid(path, attestations, detail)]
+    return errors
+
+
+def bound(request: Obj) -> Bound | None:
+    """Return what the token is to be bound to, if anything; raises ApiError if that cannot be."""
+    reference: Obj | None = request["spec"].get("boundObjectRef")
+    if reference is None:
+        return None
+    kind = _kind_of(reference)
+    if not kind.group and kind.kind in _RESOURCES:
+        name, uid = reference.get("name", ""), reference.get("uid", "")
+        return Bound(kind.kind, _RESOURCES[kind.kind], name, uid)
+    off = (
+        " (feature gate APIServerWebhookAuthenticationToken is disabled)"
+        if _is_webhook(reference)
+        else ""
+    )
+    raise status.bad_request(f"cannot bind token to object of type {kind}{off}")
+
+
+def check_bound(target: Bound, obj: Obj, account: str) -> None:
+    """Check the object that a token for the account is bound to; raises ApiError."""
+    if target.kind == "Pod" and obj["spec"].get("serviceAccountName", "") != account:
+        raise status.bad_request(
+            f'cannot bind token for serviceaccount "{account}" to pod running with different'
+            " serviceaccount name."
+        )
+    if target.uid and target.uid != obj["metadata"]["uid"]:
+        detail = (
+            f"the UID in the bound object reference ({target.uid}) does not match the UID in"
+            " record. The object might have been deleted and then recreated"
+        )
+        raise status.conflict(GroupResource("", target.kind), target.name, detail)
+
+
+def term(
+    request: Obj,
+    *,
+    is_pod_bound: bool,
+    api_audiences: Collection[str],
+    longest_seconds: int = 0,
+    extended_seconds: int = YEAR_SECONDS,
+    extends: bool = True,
+) -> Term:
+    """Return how long the token lives, and set it in the request.
+
+    A token that exactly asks for what pods' injected volumes ask for, from the API server alone,
+    lives longer than it says, for clients that never read it again; 0 for no `longest_seconds`.
+    """
+    spec: Obj = request["spec"]
+    told: int = spec["expirationSeconds"]
+    warning = ""
+    if 0 < longest_seconds < told:
+        warning = f"requested expiration of {told} seconds shortened to {longest_seconds} seconds"
+        told = spec["expirationSeconds"] = longest_seconds
+    is_injected = told == INJECTED_SECONDS and is_pod_bound
+    if extends and is_injected and set(spec["audiences"]) <= set(api_audiences):
+        return Term(told, extended_seconds, told, warning)
+    return Term(told, told, 0, warning)
+
+
+def _kind_of(reference: Obj) -> GroupVersionKind:
+    """Return the kind a reference names; a version of no form counts as none."""
+    parts: list[str] = reference.get("apiVersion", "").split("/")
+    group, version = ("", *parts)[-2:] if len(parts) <= 2 else ("", "")
+    return GroupVersionKind(group, version, reference.get("kind", ""))
+
+
+def _is_webhook(reference: Obj) -> bool:
+    return reference.get("kind") in _WEBHOOKS and reference.get("apiVersion") == _WEBHOOKS_VERSION
+
+
+def _attestation_errors(path: str, attestations: dict[str, list[str]]) -> list[FieldError]:
+    if len(attestations) != 1:
+        detail = "webhook bound requests require exactly one admissionReviewAPIGroups attestation"
+        return [invalid(path, attestations or None, detail)]
+    ((name, values),) = attestations.items()
+    path = key(path, name)
+    if name != _ATTESTATION:
+        return [not_supported(path, name, (_ATTESTATION,))]
+    if len(values) != 1:
+        return [invalid(path, values or None, "must specify a single value")]
+    path, group = index(path, 0), values[0]
+    if not group:
+        return [invalid(path, group, "may not be an empty string")]
+    problems = [] if group == "*" else check_dns_subdomain(group)
+    return [invalid(path, group, f"must specify a valid API Group: {each}") for each in problems]

@@ -1,0 +1,62 @@
+"""A cluster with two families of addresses, and Services in it, for tests."""
+
+from collections.abc import Container
+from copy import deepcopy
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
+from kvstack.apiserver.kinds.allocation.node_ports import PortRange, bitmap
+from kvstack.apiserver.kinds.network.services.allocation import (
+    Allocation,
+    Pools,
+    allocate_create,
+    allocate_update,
+)
+from kvstack.apiserver.kinds.network.services.preparation import default
+from kvstack.apiserver.kinds.strategy import Obj
+from tests.apiserver.kinds.hooks import patched
+
+PORTS: Final = PortRange(30000, 30099)
+HTTP: Final = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 80}
+HTTPS: Final = {"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}
+
+
+def service(**spec: Any) -> Obj:
+    """Return a Service with defaults."""
+    spec = deepcopy({"ports": [HTTP], **spec})
+    made: Obj = {"metadata": {"name": "s"}, "spec": spec, "status": {}}
+    default(made)
+    return made
+
+
+def pools(
+    *cidrs: str, taken: Container[str] = frozenset(), ports: list[int] | None = None
+) -> Pools:
+    """Return what a cluster with these ranges can give; the first one's family is the default."""
+    ranges = [address_range(each) for each in cidrs or ("10.0.0.0/24", "fd00::/112")]
+    return Pools(
+        families=list(dict.fromkeys(each.family for each in ranges)),
+        ranges=ranges,
+        taken_addresses=taken,
+        port_range=PORTS,
+        taken_ports=bitmap(PORTS, ports or []),
+        random_below=lambda n: 0,
+    )
+
+
+SINGLE: Final = pools("10.0.0.0/24")
+DUAL: Final = pools("10.0.0.0/24", "fd00::/112")
+
+
+def stored(given: Pools = DUAL, /, **spec: Any) -> Obj:
+    """Return a Service as it is stored once it was created."""
+    made = service(**spec)
+    allocate_create(made, given)
+    return made
+
+
+def update(old: Obj, patch: Obj, given: Pools = DUAL) -> tuple[Obj, Allocation]:
+    """Return a Service with a patch of its spec, and what that claims and releases."""
+    new = patched(old, {"spec": patch})
+    default(new)
+    return new, allocate_update(new, patched(old, {}), given)
