@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.kinds.pods.binding import bind, check_binding
 from kvstack.apiserver.kinds.pods.deletion import grace_period
-from kvstack.apiserver.kinds.pods.eviction import (
+from kvstack.apiserver.kinds.pods.subresources.binding import bind, check_binding
+from kvstack.apiserver.kinds.pods.subresources.eviction import (
     contended,
     covering_budgets,
     decide,
@@ -15,7 +15,7 @@ from kvstack.apiserver.kinds.pods.eviction import (
     needs_version,
     still_processed,
 )
-from kvstack.apiserver.kinds.pods.node_requests import (
+from kvstack.apiserver.kinds.pods.subresources.node_requests import (
     attach_request,
     check_log_options,
     container_of,

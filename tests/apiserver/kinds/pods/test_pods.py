@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvstack.apiserver.kinds.pods.cells import row_conditions
 from kvstack.apiserver.kinds.pods.conditions import condition_of, is_ready, set_condition
-from kvstack.apiserver.kinds.pods.images import tag_of_image
+from kvstack.apiserver.kinds.pods.containers.images import tag_of_image
 from kvstack.apiserver.kinds.pods.quality import computed_quality
 from kvstack.apiserver.kinds.pods.resources import aggregate
 from kvstack.apiserver.kinds.pods.strategy import PODS, selectable
