@@ -57,6 +57,49 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
                 " json: cannot unmarshal number into Go value of type core.Toleration"
             ],
         ),
+        (TOLERATIONS, "null", []),
+        (
+            TOLERATIONS,
+            '[{"KEY": null, "a": 1, "operator": "Exists"}, null]',
+            [
+                f'.{TOLERATIONS}[1].operator: Invalid value: "": operator must be Exists when'
+                ' `key` is empty, which means "match all values and all keys"'
+            ],
+        ),
+        (
+            TOLERATIONS,
+            "[",
+            [f': Invalid value: "{TOLERATIONS}": unexpected end of JSON input'],
+        ),
+        (
+            TOLERATIONS,
+            '[{"Key": true}]',
+            [
+                f': Invalid value: "{TOLERATIONS}": json: cannot unmarshal bool'
+                " into Go struct field Toleration.Key of type string"
+            ],
+        ),
+        (
+            TOLERATIONS,
+            '[{"effect": 1}]',
+            [
+                f': Invalid value: "{TOLERATIONS}": json: cannot unmarshal number'
+                " into Go struct field Toleration.Effect of type core.TaintEffect"
+            ],
+        ),
+        (
+            TOLERATIONS,
+            '[{"tolerationSeconds": 1.5}]',
+            [
+                f': Invalid value: "{TOLERATIONS}": json: cannot unmarshal number 1.5'
+                " into Go struct field Toleration.TolerationSeconds of type int64"
+            ],
+        ),
+        (
+            TOLERATIONS,
+            '[{"key": "a", "effect": "NoExecute", "tolerationSeconds": 1, "operator": "Exists"}]',
+            [],
+        ),
         (
             TOLERATIONS,
             '[{"key": "a", "operator": "x"}]',

@@ -168,6 +168,20 @@ def test_variables_from_files() -> None:
                 " 3Mi is not positive integer multiple of hugepages-2Mi",
             ],
         ),
+        *(
+            (
+                {
+                    "requests": {f"hugepages-{size}": "4Mi", "cpu": "1"},
+                    "limits": {f"hugepages-{size}": "4Mi", "cpu": "1"},
+                },
+                [
+                    f'resources.{list_name}[hugepages-{size}]: Invalid value: "4Mi":'
+                    f" 4Mi is not positive integer multiple of hugepages-{size}"
+                    for list_name in ("requests", "limits")
+                ],
+            )
+            for size in ("x", "0")
+        ),
     ],
 )
 def test_huge_pages(resources: Obj, expected: list[str]) -> None:
@@ -224,4 +238,18 @@ def test_probes() -> None:
         f"readinessProbe.{grace}",
         "readinessProbe.terminationGracePeriodSeconds: Invalid value: 0:"
         " must not be set for readinessProbes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "what"), [("memory", "memory"), ("hugepages-2Mi", "hugepages")]
+)
+def test_divisors(resource: str, what: str) -> None:
+    """Sizes are told in units of 1000 or of 1024."""
+    reference = {"resource": f"limits.{resource}", "divisor": "3"}
+    variable = {"name": "A", "valueFrom": {"resourceFieldRef": reference}}
+    units = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
+    assert refused_container({"env": [variable]}) == [
+        f'env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "limits.{resource}":'
+        f" only divisor's values {units} are supported with the {what} resource"
     ]

@@ -154,6 +154,15 @@ DISK = {
             ],
         ),
         (
+            {"activeDeadlineSeconds": 5},
+            {"activeDeadlineSeconds": -1},
+            [
+                "spec.activeDeadlineSeconds: Invalid value: -1:"
+                f" must be between {least} and 2147483647, inclusive"
+                for least in (1, 0)
+            ],
+        ),
+        (
             {"tolerations": [{"key": "a", "operator": "Exists"}]},
             {
                 "tolerations": [
@@ -265,6 +274,7 @@ def amounts_of(milli: int) -> Obj:
     return {"resources": {"requests": {"cpu": f"{milli}m"}}}
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 99), max_size=4),
     st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=5),

@@ -7,6 +7,7 @@ import pytest
 from tests.apiserver.kinds.pods.examples import pod_with, refused, refused_change
 
 Obj = dict[str, Any]
+SYSCTL_FORM = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 
 
 @pytest.mark.parametrize(
@@ -39,9 +40,8 @@ Obj = dict[str, Any]
             {"runtimeClassName": "a_b"},
             [
                 'runtimeClassName: Invalid value: "a_b": a lowercase RFC 1123 subdomain must'
-                " consist"
-                " of lower case alphanumeric characters, '-' or '.', and must start and end with an"
-                " alphanumeric character (e.g. 'example.com', regex used for validation is"
+                " consist of lower case alphanumeric characters, '-' or '.', and must start and end"
+                " with an alphanumeric character (e.g. 'example.com', regex used for validation is"
                 " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
             ],
         ),
@@ -58,8 +58,29 @@ Obj = dict[str, Any]
             },
             [
                 "containers[0].ports[0].hostPort: Invalid value: 81: must match `containerPort`"
-                " when"
-                " `hostNetwork` is true"
+                " when `hostNetwork` is true"
+            ],
+        ),
+        ({"preemptionPolicy": ""}, ["preemptionPolicy: Required value"]),
+        (
+            {"hostUsers": False, "hostPID": True, "hostIPC": True},
+            [
+                "HostPID: Forbidden: when `hostUsers` is false",
+                "HostIPC: Forbidden: when `hostUsers` is false",
+            ],
+        ),
+        (
+            {"os": {"name": "linux"}, "securityContext": {"windowsOptions": {}}},
+            [
+                "securityContext.windowsOptions: Forbidden:"
+                " windows options cannot be set for a linux pod"
+            ],
+        ),
+        (
+            {"securityContext": {"sysctls": [{"name": "!", "value": "x"}]}},
+            [
+                'securityContext.sysctls[0].name: Invalid value: "!":'
+                f" must have at most 253 characters and match regex {SYSCTL_FORM}"
             ],
         ),
     ],
@@ -308,13 +329,95 @@ def test_resources_of_the_whole_pod() -> None:
     ]
 
 
-def test_stored_faults_are_forgiven() -> None:
+def with_terms(affinity: str, term: Obj) -> Obj:
+    """Return a spec with a required term of affinity to pods or nodes."""
+    terms: Any = {"nodeSelectorTerms": [term]} if affinity == "nodeAffinity" else [term]
+    return {"affinity": {affinity: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def with_container(**members: Any) -> Obj:
+    """Return a spec with a container that has other members."""
+    return {"containers": [{"name": "c", "image": "a:1", **members}]}
+
+
+BAD_VALUE = {"key": "a", "operator": "In", "values": ["-"]}
+SPREAD = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}
+BLOCK = {
+    "hostUsers": False,
+    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
+}
+TOKEN = {"serviceAccountToken": {"path": "../t", "expirationSeconds": 600}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"volumes": [{"name": "v", "projected": {"sources": [TOKEN], "defaultMode": 420}}]},
+        with_terms(
+            "podAffinity",
+            {"topologyKey": "z", "labelSelector": {"matchExpressions": [BAD_VALUE]}},
+        ),
+        with_terms("nodeAffinity", {"matchExpressions": [BAD_VALUE]}),
+        {
+            "topologySpreadConstraints": [
+                {**SPREAD, "labelSelector": {"matchExpressions": [BAD_VALUE]}}
+            ]
+        },
+        with_container(
+            resources={
+                "requests": {"hugepages-2Mi": "3Mi", "cpu": "1"},
+                "limits": {"hugepages-2Mi": "3Mi", "cpu": "1"},
+            }
+        ),
+        {
+            "hostNetwork": True,
+            "securityContext": {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]},
+        },
+        {**BLOCK, **with_container(volumeDevices=[{"name": "v", "devicePath": "/x"}])},
+        {"hostUsers": False, "hostNetwork": True},
+        {"volumes": [{"name": "v", "image": {"pullPolicy": "Always"}}]},
+        with_container(
+            securityContext={
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"add": ["CAP_SYS_ADMIN"]},
+            }
+        ),
+        {
+            "initContainers": [
+                {
+                    "name": "i",
+                    "image": "a:1",
+                    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}],
+                }
+            ]
+        },
+    ],
+)
+def test_stored_faults_are_forgiven(spec: Obj) -> None:
     """Rules that came later do not stop updates of pods that were stored before."""
-    path = {"serviceAccountToken": {"path": "../t", "expirationSeconds": 600}}
-    volume = {"name": "v", "projected": {"sources": [path], "defaultMode": 420}}
-    old = pod_with({"volumes": [volume]})
-    new = pod_with({"volumes": [volume]}, {"labels": {"a": "b"}})
-    assert refused_change(new, old) == []
-    assert refused({"volumes": [volume]}) == [
-        "spec.volumes[0].projected.path: Invalid value: \"../t\": must not contain '..'"
+    assert len(refused(spec)) > 0
+    assert refused_change(pod_with(spec, {"labels": {"a": "b"}}), pod_with(spec)) == []
+
+
+def test_stored_label_keys_are_held_to_an_older_rule() -> None:
+    """The selector of a spread constraint does not name what its label keys complete."""
+
+    def pod(keys: list[str], selector: Obj | None) -> Obj:
+        constraint = {**SPREAD, "matchLabelKeys": keys, "labelSelector": selector}
+        if selector is None:
+            del constraint["labelSelector"]
+        return pod_with({"topologySpreadConstraints": [constraint]})
+
+    path = "spec.topologySpreadConstraints[0].matchLabelKeys"
+    bare = pod(["a"], None)
+    assert refused_change(bare, bare) == [
+        f"{path}: Forbidden: must not be specified when labelSelector is not set"
+    ]
+    twice = {
+        "matchExpressions": [{"key": "a", "operator": "Exists"}],
+        "matchLabels": {"a": "b"},
+    }
+    named = pod(["b", "a"], twice)
+    assert refused_change(named, named) == [
+        f'{path}[1]: Invalid value: "a": exists in both matchLabelKeys and labelSelector'
     ]

@@ -29,6 +29,11 @@ def running(name: str) -> Obj:
     return {"name": name, "state": {"running": {}}}
 
 
+WITH_DEVICE: Obj = {
+    "name": "c",
+    "image": "a",
+    "resources": {"requests": {"a.b/c": "1"}, "limits": {"a.b/c": "1"}},
+}
 RESTARTED = "containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
 
 
@@ -126,6 +131,16 @@ ONE_OF_A_FAMILY = "may specify no more than one IP for each IP family"
                 f'podIPs: Invalid value: [{{"IP":"1.2.3.4"}},{{"IP":"x"}}]: {ONE_OF_A_FAMILY}',
             ],
         ),
+        ({"podIPs": [{"ip": "1.2.3.4"}]}, []),
+        (
+            {"podIPs": [{}]},
+            [
+                'podIPs[0]: Invalid value: "": must be a valid IP address,'
+                " (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                'podIPs: Invalid value: [{"IP":""}]:'
+                " podIP and podIPs must either both be set or both be unset",
+            ],
+        ),
         ({"hostIPs": [{"ip": "1.2.3.4"}], "hostIP": "1.2.3.4"}, []),
         (
             {"hostIPs": [{"ip": "1.2.3.4"}], "hostIP": "1.2.3.5"},
@@ -169,21 +184,20 @@ def test_users_of_containers() -> None:
             {"resourceID": "a", "health": "Healthy", "message": ""},
             ["message: Required value: must be non-empty if specified"],
         ),
+        (
+            {"resourceID": "a", "health": "Healthy", "message": "x" * 1025},
+            ["message: Too long: may not be more than 1024 bytes"],
+        ),
     ],
 )
 def test_health_of_resources(health: Obj, expected: list[str]) -> None:
     """What a device plugin says of a device."""
-    container = {
-        "name": "c",
-        "image": "a",
-        "resources": {"requests": {"a.b/c": "1"}, "limits": {"a.b/c": "1"}},
-    }
     status = {
         **running("c"),
         "allocatedResourcesStatus": [{"name": "a.b/c", "resources": [health]}],
     }
     path = "containerStatuses[0].allocatedResourcesStatus[0].resources[0]."
-    errors = refused({"containerStatuses": [status]}, spec={"containers": [container]})
+    errors = refused({"containerStatuses": [status]}, spec={"containers": [WITH_DEVICE]})
     assert [each.removeprefix(path) for each in errors] == expected
 
 
@@ -246,3 +260,143 @@ def test_claims() -> None:
         " must match the name of an entry in `spec.resourceClaims`",
         'resourceClaimStatuses[2].name: Duplicate value: "a"',
     ]
+
+
+NO_ENTRY = "must match the extended resource name of an entry in"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        ({"containerName": "c", "resourceName": "a.b/c", "requestName": "r"}, []),
+        (
+            {"containerName": "d", "resourceName": "a.b/c", "requestName": "r"},
+            [
+                'requestMappings[0].containerName: Invalid value: "d": must match the name of an'
+                " entry in spec.initContainers.name or spec.containers.name"
+            ],
+        ),
+        (
+            {"containerName": "c", "resourceName": "a.b/d", "requestName": "r"},
+            [
+                f'requestMappings[0].resourceName: Invalid value: "a.b/d": {NO_ENTRY}'
+                " spec.initContainers.resources.requests or spec.containers.resources.requests"
+            ],
+        ),
+    ],
+)
+def test_claims_of_extended_resources(mapping: Obj, expected: list[str]) -> None:
+    """Which container's request each part of the claim is for."""
+    claim = {"resourceClaimName": "claim", "requestMappings": [mapping]}
+    path = "extendedResourceClaimStatus."
+    errors = refused({"extendedResourceClaimStatus": claim}, spec={"containers": [WITH_DEVICE]})
+    assert [each.removeprefix(path) for each in errors] == expected
+
+
+def test_a_request_is_mapped_once() -> None:
+    """All three names tell mappings apart."""
+    mapping = {"containerName": "c", "resourceName": "a.b/c", "requestName": "r"}
+    claim = {"resourceClaimName": "claim", "requestMappings": [mapping, mapping]}
+    path = "extendedResourceClaimStatus.requestMappings[1]"
+    errors = refused({"extendedResourceClaimStatus": claim}, spec={"containers": [WITH_DEVICE]})
+    assert errors == [
+        f'{path}.{name}: Duplicate value: "{value}"' for name, value in mapping.items()
+    ]
+
+
+def test_claims_outlive_writers_that_do_not_know_them() -> None:
+    """As long as they do not write them."""
+    claim = {"resourceClaimName": "claim", "requestMappings": []}
+    old = pod_with({}, status={"extendedResourceClaimStatus": claim})
+    found = changed(STATUS, pod_with({}, status={"phase": "Running"}), old)
+    assert found["status"]["extendedResourceClaimStatus"] == claim
+
+
+CLAIM_FORM = (
+    "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' when"
+    " container.resources.claims[*].request is set or 'claim:<claimName>' when it is empty"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [
+        ("claim:x", True),
+        ("claim:y/r", True),
+        ("claim:y", False),
+        ("claim:made/e", True),
+        ("claim:made/f", False),
+        ("claim:other/e", False),
+    ],
+)
+def test_health_of_claimed_devices(name: str, is_known: bool) -> None:  # noqa: FBT001
+    """Of a claim, of one request of it, or of what stands for an extended resource."""
+    resources = {
+        **WITH_DEVICE["resources"],
+        "claims": [{"name": "x"}, {"name": "y", "request": "r"}],
+    }
+    mapping = {"containerName": "c", "resourceName": "a.b/c", "requestName": "e"}
+    claims = [{"name": each, "resourceClaimName": each} for each in "xy"]
+    status = {
+        "containerStatuses": [{**running("c"), "allocatedResourcesStatus": [{"name": name}]}],
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "made",
+            "requestMappings": [mapping],
+        },
+    }
+    spec = {"containers": [{**WITH_DEVICE, "resources": resources}], "resourceClaims": claims}
+    path = "containerStatuses[0].allocatedResourcesStatus[0].name"
+    error = f'{path}: Invalid value: "{name}": {CLAIM_FORM}'
+    assert refused(status, spec=spec) == ([] if is_known else [error])
+
+
+def test_ephemeral_containers_have_no_devices() -> None:
+    """Nor do they run again."""
+    name = {"name": "e", "state": {"terminated": {"exitCode": 0}}}
+    again = {**running("e"), "allocatedResourcesStatus": [{"name": "a.b/c"}]}
+    errors = refused(
+        {"ephemeralContainerStatuses": [again]}, {"ephemeralContainerStatuses": [name]}
+    )
+    assert sorted(errors) == [
+        "ephemeralContainerStatuses[0].allocatedResourcesStatus: Forbidden:"
+        " must not be specified in container status",
+        "ephemeralContainerStatuses[0].state: Forbidden:"
+        " may not be transitioned to non-terminated state",
+    ]
+
+
+def test_health_of_volumes() -> None:
+    """Nobody writes it yet; where it is stored it names volumes of the pod."""
+    conditions = [{"reason": "A"}, {"reason": "-"}, {}]
+    health = [{"name": "v", "healthConditions": conditions}, {"name": "w"}]
+    status = {"volumeHealth": health}
+    found, reason = refused(status, status, {"volumes": [{"name": "v", "emptyDir": {}}]})
+    assert found.startswith('volumeHealth[0].healthConditions[1].reason: Invalid value: "-"')
+    assert reason == 'volumeHealth[1].name: Not found: "w"'
+    assert refused(status) == []
+
+
+def test_claims_of_what_nodes_can_allocate() -> None:
+    """As the health of volumes."""
+    amounts = [
+        {"name": "cpu", "quantity": "1"},
+        {"name": "a.b/c", "quantity": "-1"},
+    ]
+    overhead = [{"name": "hugepages-2Mi", "perPod": "1"}, {"name": "memory"}]
+    claims = [
+        {"resourceClaimName": "x", "mapping": amounts, "overhead": overhead},
+        {"resourceClaimName": "y"},
+        {},
+    ]
+    status = {"nodeAllocatableResourceClaimStatuses": claims}
+    path = "nodeAllocatableResourceClaimStatuses"
+    spec = {"resourceClaims": [{"name": "a", "resourceClaimName": "x"}]}
+    assert refused(status, status, spec) == [
+        f'{path}[0].mapping[1].name: Invalid value: "a.b/c":'
+        " must be a node allocatable resource name",
+        f'{path}[0].mapping[1].quantity: Invalid value: "-1": must be non-negative',
+        f'{path}[0].overhead[1]: Invalid value: "":'
+        " at least one of perPod or perContainer must be set",
+        f'{path}[1].resourceClaimName: Invalid value: "y": no mapping found in pod reference',
+    ]
+    assert refused(status, None, spec) == []

@@ -173,6 +173,20 @@ def with_pod_resources(requests: Obj | None, container: Obj) -> Obj:
             [],
         ),
         (
+            with_pod_resources(None, {"cpu": "1"}),
+            with_pod_resources({"cpu": "2"}, {"cpu": "1"}),
+            [],
+        ),
+        (
+            with_pod_resources({"cpu": "2"}, {"cpu": "1"}),
+            with_pod_resources({"cpu": "2", "hugepages-2Mi": "2Mi"}, {"cpu": "1"}),
+            [
+                "spec.resources.limits: Required value:"
+                " Limit must be set for non overcommitable resources",
+                "spec: Forbidden: only cpu and memory resources are mutable at pod-level",
+            ],
+        ),
+        (
             with_pod_resources({"cpu": "2", "memory": "2Gi"}, {"cpu": "1"}),
             with_pod_resources({"cpu": "2"}, {"cpu": "1"}),
             ["spec.resources.requests: Forbidden: pod-level resource requests cannot be removed"],

@@ -33,6 +33,11 @@ Obj = dict[str, Any]
             ],
         ),
         ({"image": {"reference": "", "pullPolicy": "Always"}}, ["image.reference: Required value"]),
+        ({"iscsi": {"targetPortal": "[::1]:1", "iqn": "iqn.2001-04.a:b", "lun": 0}}, []),
+        (
+            {"iscsi": {"targetPortal": "a", "iqn": "iqn.a", "lun": 0}},
+            ['iscsi.iqn: Invalid value: "iqn.a": must be valid format'],
+        ),
         (
             {
                 "iscsi": {
@@ -131,6 +136,10 @@ BUNDLE_NAME = "not a valid clustertrustbundlename:"
                 " may not specify a duration larger than 2^32 seconds"
             ],
         ),
+        (
+            {"serviceAccountToken": {"path": "t", "expirationSeconds": None}},
+            ["serviceAccountToken.expirationSeconds: Required value"],
+        ),
         ({"clusterTrustBundle": {"path": "t", "name": "a"}}, []),
         (
             {"clusterTrustBundle": {"path": "t", "name": "a", "labelSelector": {}}},
@@ -185,6 +194,21 @@ BUNDLE_NAME = "not a valid clustertrustbundlename:"
                 'podCertificate.userAnnotations: Invalid value: "a":'
                 ' must be a domain-prefixed key (such as "acme.io/foo")',
                 "podCertificate.userAnnotations: Required value",
+            ],
+        ),
+        (
+            {
+                "podCertificate": {
+                    "signerName": f"{'a.' * 126}b/{'c.' * 160}d",
+                    "keyType": "ED25519",
+                    "credentialBundlePath": "k",
+                    "maxExpirationSeconds": 3600,
+                    "userAnnotations": {"a.b/c": "x" * 2**18},
+                }
+            },
+            [
+                "podCertificate.signerName: Too long: may not be more than 571 bytes",
+                "podCertificate.userAnnotations: Too long: may not be more than 262144 bytes",
             ],
         ),
     ],

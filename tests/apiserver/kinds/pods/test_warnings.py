@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.kinds.pods.examples import warned
+from kvstack.apiserver.kinds.workloads.pod_templates import POD_TEMPLATES
+from tests.apiserver.kinds.hooks import told
+from tests.apiserver.kinds.pods.examples import pod_with, warned
 
 Obj = dict[str, Any]
 TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -96,6 +98,13 @@ def containers(*members: Obj) -> Obj:
             ],
         ),
         ({"dnsConfig": {"nameservers": ["::ffff:1.2.3.4"]}}, None),
+        (
+            {"nodeSelector": {"beta.kubernetes.io/os": "linux"}},
+            [
+                "nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14;"
+                ' use "kubernetes.io/os" instead'
+            ],
+        ),
     ],
 )
 def test_warnings(spec: Obj, expected: list[str] | None) -> None:
@@ -185,4 +194,34 @@ def test_annotations_that_became_fields() -> None:
         f"metadata.annotations[{name}]: {non_functional}"
         for name in sorted(annotations)
         if "seccomp" in name
+    ]
+
+
+def test_templates_are_told_more() -> None:
+    """Profiles of AppArmor stay annotations in them, and times below zero stay."""
+    name = "container.apparmor.security.beta.kubernetes.io/c"
+    template = pod_with(
+        {"terminationGracePeriodSeconds": -1}, {"annotations": {name: "runtime/default"}}
+    )
+    obj = {"metadata": {"name": "t", "namespace": "ns"}, "template": template}
+    assert told(POD_TEMPLATES, obj) == [
+        f'template.metadata.annotations[{name}]: deprecated since v1.30; use the "appArmorProfile"'
+        " field instead",
+        "template.spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid"
+        " and will be treated as 1",
+    ]
+
+
+def test_files_of_one_certificate() -> None:
+    """The key and the chain are two files."""
+    certificate = {
+        "keyType": "ED25519",
+        "signerName": "a.b/c",
+        "keyPath": "x",
+        "certificateChainPath": "x",
+    }
+    volume = {"name": "v", "projected": {"sources": [{"podCertificate": certificate}]}}
+    assert warned({"volumes": [volume]}) == [
+        'volume "v" (Projected): overlapping paths: "x" (PodCertificate key) with "x"'
+        " (PodCertificate chain)"
     ]

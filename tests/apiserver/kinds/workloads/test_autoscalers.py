@@ -427,6 +427,7 @@ METRICS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(METRICS, min_size=1, max_size=4))
 def test_metrics_come_back(metrics: list[Obj]) -> None:
     """Through v1, whatever they are."""

@@ -150,6 +150,29 @@ def test_labels_of_the_template_are_the_jobs_too() -> None:
             ],
         ),
         (
+            {
+                "completionMode": "Indexed",
+                "completions": 100_002,
+                "backoffLimitPerIndex": 1,
+                "maxFailedIndexes": 100_001,
+            },
+            [
+                f"maxFailedIndexes: Invalid value: 100001: must be less than or equal to {limit}"
+                for limit in (
+                    "100000",
+                    "10000 when completions are above 100000 and used with backoff limit per index",
+                )
+            ],
+        ),
+        (
+            {"template": {"spec": {"restartPolicy": "Sometimes"}}},
+            [
+                'template.spec.restartPolicy: Unsupported value: "Sometimes":'
+                f" supported values: {values}"
+                for values in ('"Always", "OnFailure", "Never"', '"OnFailure", "Never"')
+            ],
+        ),
+        (
             {"managedBy": f"a.b/{'c' * 60}"},
             ["managedBy: Too long: may not be more than 63 bytes"],
         ),
@@ -242,6 +265,10 @@ def test_failure_policies(rule: Obj, expected: list[str]) -> None:
                 "[0].succeededCount: Invalid value: 6: must be less than or equal to 0 (the number"
                 " of indexes in the specified succeededIndexes field)",
             ],
+        ),
+        (
+            [{"succeededIndexes": "0" * 2**17, "succeededCount": 1}],
+            ["[0].succeededIndexes: Too long: may not be more than 65536 bytes"],
         ),
         ([{"succeededCount": 1}] * 21, [": Too many: 21: must have at most 20 items"]),
     ],
@@ -498,6 +525,19 @@ DONE = {"startTime": NOW, "completionTime": LATER, "conditions": [MET, COMPLETE]
             ],
         ),
         ({}, {"conditions": [COMPLETE]}, {"conditions": [COMPLETE], "failed": 1}, []),
+        (
+            {
+                "completionMode": "Indexed",
+                "completions": 5,
+                "successPolicy": {"rules": [{"succeededCount": 1}]},
+            },
+            {"startTime": NOW, "completionTime": NOW, "conditions": [COMPLETE]},
+            {"startTime": NOW, "completionTime": NOW, "conditions": [COMPLETE], "succeeded": 1},
+            [
+                "conditions: Invalid value: cannot set Complete=True for Job with SuccessPolicy"
+                " unless SuccessCriteriaMet=True"
+            ],
+        ),
     ],
 )
 def test_status(spec: Obj, old: Obj, new: Obj, expected: list[str]) -> None:
