@@ -11,12 +11,9 @@ scheduler.alpha.kubernetes.io/tolerations                JSON; checked, and used
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
 from kvstack.apiserver.kinds.file_paths import check_descending
-from kvstack.apiserver.kinds.pods.scheduling import check_toleration_list
+from kvstack.apiserver.kinds.pods.annotated_tolerations import TOLERATIONS, check_tolerations
 from kvstack.apiserver.kinds.pods.scope import SpecScope, all_containers
-from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.objects.field_errors import child, forbidden, invalid, key
 from kvstack.apiserver.objects.go_numbers import NumberError, parse_int
@@ -31,10 +28,6 @@ APP_ARMOR_PREFIX: Final = "container.apparmor.security.beta.kubernetes.io/"
 SECCOMP_POD: Final = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_PREFIX: Final = "container.seccomp.security.alpha.kubernetes.io/"
 
-_TOLERATIONS: Final = "scheduler.alpha.kubernetes.io/tolerations"
-_TOLERATION_FIELDS: Final = {
-    each.lower(): each for each in ("key", "operator", "value", "effect", "tolerationSeconds")
-}
 _LOCALHOST: Final = "localhost/"
 _SECCOMP: Final = {
     "unconfined": "Unconfined",
@@ -54,8 +47,8 @@ def check_annotations(scope: SpecScope, annotations: Annotations, path: str) -> 
     if mirror is not None and not scope.spec.get("nodeName"):
         message = "must set spec.nodeName if mirror pod annotation is set"
         errors.append(invalid(key(path, MIRROR), mirror, message))
-    if annotations.get(_TOLERATIONS):
-        _check_tolerations(errors, annotations[_TOLERATIONS], path, scope.tolerances)
+    if annotations.get(TOLERATIONS):
+        check_tolerations(errors, annotations[TOLERATIONS], path, scope.tolerances)
     cost = annotations.get(DELETION_COST)
     if cost is not None and not scope.tolerances.deletion_cost and not is_deletion_cost(cost):
         errors.append(invalid(key(path, DELETION_COST), cost, "must be a 32bit integer"))
@@ -116,45 +109,6 @@ def is_deletion_cost(text: str) -> bool:
     except NumberError:
         return False
     return True
-
-
-def _check_tolerations(errors: Errors, text: str, path: str, tolerances: Tolerances) -> None:
-    try:
-        tolerations = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        errors.append(invalid(path, _TOLERATIONS, str(error)))
-        return
-    wrong = _json_kind_mismatch(tolerations)
-    if wrong:
-        errors.append(invalid(path, _TOLERATIONS, f"json: cannot unmarshal {wrong}"))
-        return
-    listed = [_with_own_names(each) for each in tolerations or ()]
-    allows = tolerances.comparing_tolerations
-    check_toleration_list(errors, listed, child(path, _TOLERATIONS), allows_comparing=allows)
-
-
-def _json_kind_mismatch(tolerations: object) -> str:
-    if tolerations is None:
-        return ""
-    if not isinstance(tolerations, list):
-        return f"{_json_kind(tolerations)} into Go value of type []core.Toleration"
-    for each in tolerations:
-        if not isinstance(each, dict):
-            return f"{_json_kind(each)} into Go value of type core.Toleration"
-    return ""
-
-
-def _json_kind(value: object) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    return "string" if isinstance(value, str) else "object"
-
-
-def _with_own_names(toleration: Obj) -> Obj:
-    # Go finds fields of types without names for JSON by their names in any case.
-    return {_TOLERATION_FIELDS.get(name.lower(), name): value for name, value in toleration.items()}
 
 
 def _check_seccomp(errors: Errors, value: str, path: str) -> None:

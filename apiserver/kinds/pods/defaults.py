@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.claim_specs import default_claim_spec
-from kvstack.apiserver.kinds.pods.images import tag_of_image
+from kvstack.apiserver.kinds.pods.containers.images import tag_of_image
 from kvstack.apiserver.kinds.pods.scope import all_containers
 
 Obj = dict[str, Any]

@@ -12,7 +12,7 @@ from kvstack.apiserver.kinds.pods.scheduling import (
     label_key_errors,
 )
 from kvstack.apiserver.kinds.pods.scope import all_containers, is_sidecar
-from kvstack.apiserver.kinds.pods.security import host_sysctl_error
+from kvstack.apiserver.kinds.pods.security.contexts import host_sysctl_error
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.resource_names import is_huge_pages
 from kvstack.apiserver.objects import labels

@@ -21,7 +21,7 @@ from kvstack.apiserver.kinds.pods.quality import quality_of
 from kvstack.apiserver.kinds.pods.resources import aggregate, is_pod_resource
 from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TERMS
 from kvstack.apiserver.kinds.pods.scope import all_containers
-from kvstack.apiserver.kinds.pods.security import check_app_armor
+from kvstack.apiserver.kinds.pods.security.contexts import check_app_armor
 from kvstack.apiserver.kinds.resource_names import can_be_overcommitted, is_huge_pages
 from kvstack.apiserver.kinds.strategy import Context
 from kvstack.apiserver.objects.field_errors import FieldError

@@ -9,12 +9,12 @@ names of hosts, DNS, namespaces shared with the node.
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.internal_values import internal_value
-from kvstack.apiserver.kinds.pods.containers import (
+from kvstack.apiserver.kinds.pods.containers.environment import check_file_key_volumes
+from kvstack.apiserver.kinds.pods.containers.validation import (
     check_containers,
     check_ephemeral_containers,
     check_init_containers,
 )
-from kvstack.apiserver.kinds.pods.environment import check_file_key_volumes
 from kvstack.apiserver.kinds.pods.resources import check_overhead, check_pod_resources
 from kvstack.apiserver.kinds.pods.scheduling import (
     check_affinity,
@@ -25,9 +25,9 @@ from kvstack.apiserver.kinds.pods.scheduling import (
     check_tolerations,
 )
 from kvstack.apiserver.kinds.pods.scope import SpecScope
-from kvstack.apiserver.kinds.pods.security import check_pod_security
+from kvstack.apiserver.kinds.pods.security.contexts import check_pod_security
+from kvstack.apiserver.kinds.pods.security.windows import check_host_process, check_os
 from kvstack.apiserver.kinds.pods.volumes import check_volumes
-from kvstack.apiserver.kinds.pods.windows import check_host_process, check_os
 from kvstack.apiserver.kinds.rules import (
     Errors,
     Rule,

@@ -10,17 +10,9 @@ Binding and eviction are acts, not writes of a pod: see `binding` and `eviction`
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.pods import (
-    cells,
-    deletion,
-    ephemeral_containers,
-    preparation,
-    resize,
-    status,
-    validation,
-    warnings,
-)
+from kvstack.apiserver.kinds.pods import cells, deletion, preparation, validation, warnings
 from kvstack.apiserver.kinds.pods.defaults import default_pod
+from kvstack.apiserver.kinds.pods.subresources import ephemeral_containers, resize, status
 from kvstack.apiserver.kinds.strategy import Strategy
 
 Obj = dict[str, Any]

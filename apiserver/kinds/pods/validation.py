@@ -16,7 +16,7 @@ from kvstack.apiserver.kinds.pods.annotations import (
     check_annotations,
     check_matching_profiles,
 )
-from kvstack.apiserver.kinds.pods.containers import check_image_spaces
+from kvstack.apiserver.kinds.pods.containers.validation import check_image_spaces
 from kvstack.apiserver.kinds.pods.faults import tolerances_of
 from kvstack.apiserver.kinds.pods.preparation import SPEC_TYPE
 from kvstack.apiserver.kinds.pods.scheduling import REQUIRED_TERMS, check_toleration_list

@@ -17,14 +17,17 @@ def check_count(errors: Errors, path: str, value: IntOrString) -> None:
 
 def check_share(errors: Errors, path: str, value: IntOrString) -> None:
     """Check that a percentage is not above all."""
-    if isinstance(value, str) and not check_percent(value) and int(value[:-1]) > 100:
+    if not isinstance(value, str) or check_percent(value):
+        return
+    digits = value[:-1].lstrip("0")
+    if len(digits) > 3 or int(digits or "0") > 100:
         errors.append(invalid(path, shown(value), "must not be greater than 100%"))
 
 
 def is_zero(value: IntOrString) -> bool:
     """Return whether a number or percentage is zero; what is neither counts as zero."""
     if isinstance(value, str) and not check_percent(value):
-        return int(value[:-1]) == 0
+        return not value[:-1].strip("0")
     return int_value(value) == 0
 
 

@@ -65,7 +65,7 @@ _STATUS: Final = StatusCounts(
 def template_generation(obj: Obj) -> int:
     """Return how often the template has changed, and 1."""
     text = (obj["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION)
-    return 0 if text is None else int(text)
+    return 0 if text is None else parse_int(text, 64)
 
 
 def _set_template_generation(obj: Obj, generation: int) -> None:

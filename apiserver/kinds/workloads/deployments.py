@@ -144,7 +144,7 @@ def _spec_errors(obj: Obj, context: Context, tolerances: Tolerances) -> list[Fie
     check_not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
     rollback = (obj["metadata"].get("annotations") or {}).get(ROLLBACK_TO)
     if rollback is not None:
-        check_not_negative(errors, "spec.rollback.version", int(rollback))
+        check_not_negative(errors, "spec.rollback.version", parse_int(rollback, 64))
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None:
         check_not_negative(errors, "spec.progressDeadlineSeconds", deadline)

@@ -37,12 +37,6 @@ def template_of(obj: Obj) -> Obj:
     return template
 
 
-def pod_spec_of(obj: Obj) -> Obj:
-    """Return the spec in the template of the object's pods."""
-    spec: Obj = template_of(obj).get("spec") or {}
-    return spec
-
-
 def check_selector(errors: Errors, selector: Obj | None, path: str, what: str) -> None:
     """Check a selector that must select something; `what` names the kind in texts."""
     if selector is None:

@@ -3,8 +3,8 @@
 from copy import deepcopy
 from typing import Final
 
-from kvstack.apiserver.kinds.pods import binding, eviction
 from kvstack.apiserver.kinds.pods.deletion import grace_period
+from kvstack.apiserver.kinds.pods.subresources import binding, eviction
 from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.replay import Acts, Reply, Request
 

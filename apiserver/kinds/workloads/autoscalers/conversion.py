@@ -11,11 +11,11 @@ read and dropped; one that cannot be read is only dropped. Without any metric, c
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.objects.go_text import go_json
+from kvstack.apiserver.objects.json_syntax import JsonError
+from kvstack.apiserver.objects.json_text import parse as parse_json
 from kvstack.apiserver.objects.quantity import parse
 from kvstack.apiserver.schema.decode import DecodeError, normalize
 from kvstack.apiserver.schema.load import load
@@ -340,6 +340,6 @@ def _json(text: str | None) -> Any:  # noqa: ANN401 — whatever it holds
     if text is None:
         return None
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
+        return parse_json(text.encode())
+    except JsonError:
         return None

@@ -28,6 +28,8 @@ from kvstack.apiserver.objects.names import IMMUTABLE
 
 _UNCOUNTED: Final = "io.k8s.api.batch.v1.UncountedTerminatedPods"
 _COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")
+_ABSENT: Final[dict[str, object]] = {"active": 0, "completedIndexes": ""}
+"""What some absent fields are equal to; all others are only equal to being absent."""
 _CONDITIONS: Final = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
 
@@ -71,7 +73,8 @@ class _Change(NamedTuple):
             return new.is_finished != old.is_finished
         if name in _CONDITIONS:
             return (name in new.holds) != (name in old.holds)
-        return (new.status.get(name) or None) != (old.status.get(name) or None)
+        absent = _ABSENT.get(name)
+        return bool(new.status.get(name, absent) != old.status.get(name, absent))
 
     def has(self, *types: str) -> bool:
         """Return whether the new status has all these conditions."""

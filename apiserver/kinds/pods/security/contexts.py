@@ -12,7 +12,7 @@ from typing import Any, Final
 from kvstack.apiserver.kinds.file_paths import check_descending
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.scope import SpecScope
-from kvstack.apiserver.kinds.pods.windows import check_windows_options
+from kvstack.apiserver.kinds.pods.security.windows import check_windows_options
 from kvstack.apiserver.kinds.rules import (
     Errors,
     add_invalid,

@@ -10,12 +10,12 @@ and within each init container.
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.pods.environment import check_env, check_env_from
-from kvstack.apiserver.kinds.pods.handlers import check_lifecycle, check_probe
-from kvstack.apiserver.kinds.pods.mounts import check_devices, check_mounts
+from kvstack.apiserver.kinds.pods.containers.environment import check_env, check_env_from
+from kvstack.apiserver.kinds.pods.containers.handlers import check_lifecycle, check_probe
+from kvstack.apiserver.kinds.pods.containers.mounts import check_devices, check_mounts
 from kvstack.apiserver.kinds.pods.resources import COMPUTE, check_container_requirements
 from kvstack.apiserver.kinds.pods.scope import SpecScope, is_sidecar
-from kvstack.apiserver.kinds.pods.security import check_container_security
+from kvstack.apiserver.kinds.pods.security.contexts import check_container_security
 from kvstack.apiserver.kinds.pods.volumes import PULL_POLICIES
 from kvstack.apiserver.kinds.rules import (
     Errors,

@@ -6,7 +6,7 @@ A container that has ended may only run again if its restart policy and rules le
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.pods.preparation import drop_disabled
-from kvstack.apiserver.kinds.pods.status_resources import (
+from kvstack.apiserver.kinds.pods.subresources.status_resources import (
     STATUS_LISTS,
     check_allocated,
     check_claims,

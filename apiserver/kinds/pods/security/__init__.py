@@ -1,0 +1,1 @@
+"""The rules of security contexts, and of what operating systems refuse of them."""
