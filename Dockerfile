@@ -35,6 +35,7 @@ COPY pyproject.toml setup.py MANIFEST.in README.md ./
 COPY kvstore kvstore
 COPY kvstack kvstack
 COPY apiserver apiserver
+COPY agents agents
 COPY packaging/crate.py packaging/crate.py
 RUN /opt/kvstore/bin/pip install --no-deps . \
     && /opt/kvstore/bin/python -m compileall -q /opt/kvstore/lib

@@ -6,11 +6,12 @@ DATA ?= default.etcd
 ARGS ?=
 SEED ?= 1
 SEEDS ?= 1
+WORLD ?= # of make sim and make swarm: empty: the store; api: API servers on it; whole: everything
 HOURS ?= 1
 FUZZ_S ?= 60
 NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
-.PHONY: run test check schema bench sim swarm native fuzz proto surface wheel lock clean
+.PHONY: run test long check schema bench sim swarm native fuzz proto surface wheel lock clean
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
 CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.* kvstore/native/src/*.rs kvstore/native/src/*/*.rs)
@@ -25,6 +26,7 @@ $(VENV)/.runtime: requirements.lock pyproject.toml $(CRATE)
 	@# Once here, where cargo's progress shows; the install below finds it built.
 	@$(BIN)/python packaging/crate.py kvstore/transport/_native.abi3.so || true
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	@$(BIN)/python -m compileall -q kvstore kvstack  # or the first start would
 	@$(BIN)/python -c 'from kvstore.transport import native as n; n.is_available() or print("native transport not built (no working cargo): grpcio will serve")'
 	touch $@
 
@@ -32,11 +34,14 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	touch $@
 
-run: $(VENV)/.runtime  ## one member on 127.0.0.1:2379; extra flags: make run ARGS="--log-level debug"
-	exec $(BIN)/kvstore --data-dir $(DATA) $(ARGS)
+run: $(VENV)/.runtime  ## store on 127.0.0.1:2379 and Kubernetes API on 6443; flags: make run ARGS="--log-level debug"
+	exec $(BIN)/kvstack up --data-dir $(DATA) $(ARGS)
 
 test: $(VENV)/.dev check  ## all checks and tests
 	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+long: $(VENV)/.dev  ## the tests that `make test` leaves out
+	$(BIN)/pytest -n 2 --dist loadgroup -m long $(ARGS)
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules, generated code
 	$(BIN)/ruff format --check .
@@ -56,10 +61,10 @@ bench: $(VENV)/.dev  ## side by side with real etcd; results go to bench/results
 	$(BIN)/python -m bench $(ARGS)
 
 sim: $(VENV)/.dev  ## simulated worlds from one seed on: make sim SEED=7 SEEDS=100
-	$(BIN)/python -m tests.sim --seed $(SEED) --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python -m tests.sim$(addprefix .,$(strip $(WORLD))) --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
 swarm: $(VENV)/.dev  ## simulated worlds on all processors; failing seeds go to swarm-failures.txt: make swarm HOURS=8
-	$(BIN)/python -m tests.sim.swarm --hours $(HOURS) $(ARGS)
+	$(BIN)/python -m tests.sim.$(or $(strip $(WORLD)),swarm) --hours $(HOURS) $(ARGS)
 
 native:  ## the native transport's own checks and tests (needs cargo with clippy and rustfmt)
 	cd kvstore/native && cargo fmt --check

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import report, summary
+from bench.api_servers import PROGRAMS, SCHEDULER
 from bench.catalogue import SCENARIOS
 from bench.fingerprint import fingerprint
 from bench.run import Run, Scenario
@@ -70,7 +71,8 @@ def _play(
     columns = (TextColumn(scenario.name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:
         task = progress.add_task("start")
-        run = Run(directory, rounds, options.quick, progress, task, sizes=dict(options.size))
+        run = Run(directory, rounds, options.quick, progress, task)
+        run.sizes, run.programs = dict(options.size), dict(options.program)
         scenario.play(run)
     shutil.rmtree(directory)
     if run.skipped:
@@ -89,7 +91,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("scenario", nargs="*", help=f"one of {', '.join(names)}; none: all")
     parser.add_argument("--rounds", type=int, help="instead of each scenario's own number")
     parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")
-    sizes = sorted(name for each in SCENARIOS for name in each.sizes)
+    sizes = sorted({name for each in SCENARIOS for name in each.sizes})
     parser.add_argument(
         "--size",
         type=_size,
@@ -97,6 +99,15 @@ def _options() -> argparse.Namespace:
         default=[],
         metavar="NAME=COUNT",
         help=f"instead of a scenario's own size; names: {', '.join(sizes)}",
+    )
+    parser.add_argument(
+        "--program",
+        type=_program,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a program to compare with: kube-apiserver and etcd for what concerns the API server, "
+        "and kube-scheduler for scheduling",
     )
     parser.add_argument(
         "--work", type=Path, default=Path("/var/tmp"), help="where data directories are made"
@@ -116,6 +127,14 @@ def _size(text: str) -> tuple[str, int]:
     if not count.isdecimal() or not int(count):
         raise argparse.ArgumentTypeError(f"{text}: not NAME=COUNT with a count above 0")
     return name, int(count)
+
+
+def _program(text: str) -> tuple[str, str]:
+    name, _, file = text.partition("=")
+    known = (*PROGRAMS, SCHEDULER)
+    if name not in known or not Path(file).is_file():
+        raise argparse.ArgumentTypeError(f"{text}: not one of {', '.join(known)} and its file")
+    return name, file
 
 
 if __name__ == "__main__":

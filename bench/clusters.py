@@ -110,11 +110,11 @@ class Cluster:
         return found[0]
 
     def _leading(self) -> list[Member]:
-        told = [each.status() for each in self.members]
-        named = [each.leader for each in told if each is not None and each.leader]
+        statuses = [each.status() for each in self.members]
+        named = [each.leader for each in statuses if each is not None and each.leader]
         return [
             member
-            for member, status in zip(self.members, told, strict=True)
+            for member, status in zip(self.members, statuses, strict=True)
             if status is not None
             and status.header.member_id == status.leader
             and named.count(status.leader) * 2 > len(self.members)

@@ -6,7 +6,7 @@
                                         ratio  0.8 = kvstore / etcd: the target is met
 
 A ratio is that of the medians, always ours over etcd's. A target bounds it: from above where lower
-is better, from below where higher is.
+is better, from below where higher is. A limit bounds our median itself, in the measure's unit.
 """
 
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One quantity; target bounds the ratio ours / etcd's, None: there is none.
+    """One quantity; target bounds the ratio ours / etcd's, limit our median, None: there is none.
 
-    A detail is in the JSON file only, not on the page.
+    A measure has one of them at most. A detail is in the JSON file only, not on the page.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Measure:
     better: Better
     target: float | None = None
     is_detail: bool = False
+    limit: float | None = None
 
 
 class Figures:
@@ -62,12 +63,14 @@ def _row(measure: Measure, values: dict[str, list[float]]) -> dict[str, Any]:
         "unit": measure.unit,
         "better": measure.better.value,
         "target": measure.target,
+        "limit": measure.limit,
         "detail": measure.is_detail,
     }
     for name in CONTENDERS:
         row[name] = spread(values[name])
     row["ratio"] = ratio(values[OURS], values[PEER])
-    row["met"] = met(measure, row["ratio"])
+    found = row["ratio"] if measure.limit is None else row[OURS].get("median")
+    row["met"] = met(measure, found)
     return row
 
 
@@ -91,12 +94,11 @@ def ratio(ours: list[float], theirs: list[float]) -> float | None:
 
 
 def met(measure: Measure, found: float | None) -> bool | None:
-    """Tell whether a target is met; None without a target or a ratio."""
-    if measure.target is None or found is None:
+    """Tell whether what was found meets the target or limit; None without either of the two."""
+    bound = measure.target if measure.limit is None else measure.limit
+    if bound is None or found is None:
         return None
-    if measure.better is Better.LOWER:
-        return found <= measure.target
-    return found >= measure.target
+    return found <= bound if measure.better is Better.LOWER else found >= bound
 
 
 def percentile(values: list[float], share: float) -> float:

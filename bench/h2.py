@@ -1,16 +1,20 @@
-"""h2load: the generator of unary calls that is faster than the servers it measures.
+"""h2load: the generator of unary calls and HTTP requests that is faster than what it measures.
 
 It sends one and the same body, C connections with M requests in flight each, for so many seconds.
 It knows nothing of gRPC: a refused call is a fine answer to it. So a workload proves what it did by
 other means (the revision moved; the answers were as large as they must be).
 
     run(url, body, connections=100, in_flight=10, seconds=5, scratch=dir) → H2Result
+    get(url, 10_000, connections=50, in_flight=1, http1=True)             → Summary
+    holding(url, connections=10, in_flight=100)      answers that stay open are read until they end
 """
 
 import re
 import shutil
 import struct
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +22,8 @@ from bench.figures import percentile
 
 INSTALL: Final = "apt-get install nghttp2-client"
 _HEADERS: Final = ("-H", "content-type: application/grpc", "-H", "te: trailers")
+_SLACK_S: Final = 60.0  # beyond the time it was given
+_GET_TIMEOUT_S: Final = 300.0
 _FINISHED: Final = re.compile(r"^finished in ([\d.]+)(ms|s), ([\d.]+) req/s", re.MULTILINE)
 _REQUESTS: Final = re.compile(
     r"^requests: \d+ total, \d+ started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored",
@@ -63,19 +69,44 @@ def run(
     body, log = scratch / "body.bin", scratch / "requests.log"
     body.write_bytes(grpc_frame(message))
     log.unlink(missing_ok=True)  # h2load appends
-    command = ["h2load", f"-D{seconds}", f"-c{connections}", f"-m{in_flight}", f"-d{body}"]
+    how = (f"-D{seconds}", f"-c{connections}", f"-m{in_flight}", f"-d{body}", *_HEADERS)
+    found = parse_summary(_output((*how, f"--log-file={log}", url), seconds + _SLACK_S))
+    times_ms = parse_log(log.read_text())
+    return H2Result(*found, percentile(times_ms, 0.5), percentile(times_ms, 0.99))
+
+
+def get(url: str, count: int, *, connections: int, in_flight: int, http1: bool) -> Summary:
+    """GET url so many times, by HTTP/1.1 or HTTP/2; RuntimeError as run."""
+    how = [f"-n{count}", f"-c{connections}", f"-m{in_flight}", url]
+    return parse_summary(_output(["--h1", *how] if http1 else how, _GET_TIMEOUT_S))
+
+
+@contextmanager
+def holding(url: str, *, connections: int, in_flight: int, http1: bool) -> Iterator[None]:
+    """Read connections x in_flight answers that stay open. Within the block they must be ended.
+
+    RuntimeError if one of them is not ended as a whole.
+    """
+    how = [f"-n{connections * in_flight}", f"-c{connections}", f"-m{in_flight}", url]
+    reader = subprocess.Popen(
+        ["h2load", *(["--h1"] if http1 else []), *how], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield
+        output, _ = reader.communicate(timeout=_SLACK_S)
+    finally:
+        reader.kill()
+        reader.communicate()
+    parse_summary(output)
+
+
+def _output(arguments: Sequence[str], timeout_s: float) -> str:
     done = subprocess.run(
-        [*command, *_HEADERS, f"--log-file={log}", url],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=seconds + 60,
+        ["h2load", *arguments], capture_output=True, text=True, check=False, timeout=timeout_s
     )
     if done.returncode != 0:
         raise RuntimeError(f"h2load ended with {done.returncode}: {done.stdout}{done.stderr}")
-    found = parse_summary(done.stdout)
-    times_ms = parse_log(log.read_text())
-    return H2Result(*found, percentile(times_ms, 0.5), percentile(times_ms, 0.99))
+    return done.stdout
 
 
 def parse_summary(output: str) -> Summary:

@@ -27,11 +27,11 @@ SETTLE_PUTS: Final = 20_001  # two snapshots of the log, at --snapshot-count=100
 SETTLE_IN_FLIGHT: Final = 64
 SETTLE_KEY: Final = b"~settle"
 
-Tell = Callable[[int], None]  # told how many have been done since it was told last
+Tell = Callable[[int], None]  # called with the number done since the last call
 
 
 def no_one(_count: int) -> None:
-    """Nobody wants to be told."""
+    """Report nothing."""
 
 
 def keys_of(count: int, *, first: int = 0) -> Iterator[bytes]:

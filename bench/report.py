@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import plot
-from bench.figures import OURS, PEER
+from bench.figures import CONTENDERS, OURS, PEER
 from bench.run import Run, Scenario
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -34,6 +34,7 @@ def result(scenario: Scenario, run: Run, machine: dict[str, Any]) -> dict[str, A
         "scenario": scenario.name,
         "title": scenario.title,
         "summary": scenario.summary,
+        "columns": list(scenario.columns),
         "rounds": run.round_count,
         "machine": machine,
         "notes": run.notes,
@@ -72,12 +73,13 @@ def _draw(directory: Path, results: list[dict[str, Any]]) -> list[str]:
 def section(found: dict[str, Any]) -> str:
     """Return the Markdown of one scenario."""
     rounds = f"{found['rounds']} round{'s' * (found['rounds'] != 1)}"
+    ours, theirs = found.get("columns", CONTENDERS)
     lines = [
         f"## {found['title']}",
         "",
         f"{found['summary']}; {rounds}. {machine_line(found['machine'])}",
         "",
-        f"| measure | {OURS} | {PEER} | ratio | target |",
+        f"| measure | {ours} | {theirs} | ratio | target |",
         "|---|---|---|---|---|",
         *(row_line(row) for row in found["figures"] if not row["detail"]),
         "",
@@ -124,9 +126,12 @@ def ratio(value: float) -> str:
 
 
 def target(row: dict[str, Any]) -> str:
-    """Return the target and whether it is met."""
-    if row["target"] is None:
+    """Return the target or limit, and whether it is met; a limit has the measure's unit."""
+    limit = row.get("limit")
+    bound = row["target"] if limit is None else limit
+    if bound is None:
         return ""
     sign = "≤" if row["better"] == "lower" else "≥"
+    unit = "" if limit is None else f" {row['unit']}"
     verdict = {True: "met", False: "**missed**", None: "no ratio"}[row["met"]]
-    return f"{sign} {row['target']:g}: {verdict}"
+    return f"{sign} {bound:g}{unit}: {verdict}"

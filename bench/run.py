@@ -32,6 +32,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
     skipped: str = ""  # why nothing was measured
     sizes: dict[str, int] = field(default_factory=dict)  # asked for by name
+    programs: dict[str, str] = field(default_factory=dict)  # of others, to compare with
 
     def size(self, full: int, quick: int, name: str = "") -> int:
         """Return how many: what was asked for by that name, else full, or quick in a smoke test."""
@@ -80,3 +81,4 @@ class Scenario:
     rounds: int
     play: Callable[[Run], None]
     sizes: tuple[str, ...] = ()  # names of what --size may set
+    columns: tuple[str, str] = CONTENDERS  # what the contenders are called on the page

@@ -1,4 +1,6 @@
-"""What one turn is given and what it leaves: plain columns, no objects per call.
+"""The input and output of one turn: plain columns, no object per call.
+
+    transport, peers, sources ──► Inbox ──► Node.turn ──► Outbox ──► transport, peers, sources
 
 Every list holds tuples in the order of arrival. Limits on their length are the transport's.
 """
@@ -9,29 +11,32 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from kvstore.errors import Refusal
 from kvstore.raft.model import Message
 
 Metadata = Mapping[str, str]
 HAS_LEADER: Final = "hasleader"
-# What the process itself says when it asks with every right, as its health pages do. It counts by
-# identity alone, so no client can send it.
+# The metadata of calls that the process itself makes with root's permission, as its health pages
+# do. It is compared by identity, so no client can send it.
 AS_ROOT: Final[Metadata] = MappingProxyType({":root": "true"})
-# What the peer port says when another member asks about a lease on behalf of its client: with every
-# right, too, and answered by this member as the leader or not at all. By identity alone as well.
+# The metadata of calls that the peer port makes when another member asks about a lease for one of
+# its clients: with root's permission, too, and answered by this member as the leader or not at all.
+# Also compared by identity.
 AS_PEER: Final[Metadata] = MappingProxyType({":peer": "true"})
-Headers = list[tuple[str, str]]  # in order; names in lower case
-# (id, method, path and query, headers, body); body None: it comes in frames, as a stream's.
-Request = tuple[int, str, str, Headers, bytes | None]
-# (id, HTTP status, headers, body); body None: it leaves as deliveries, until the id's end.
-Response = tuple[int, int, Headers, bytes | None]
-
+# Ids of calls by Stores in the process run downwards from here, those of its other clients above.
+STORE_IDS: Final = -(1 << 41)
+HttpHeaders = list[tuple[str, str]]  # in order; names in lower case
+# (id, method, path and query, headers, body); body None: it comes as frames, like a stream's.
+PortRequest = tuple[int, str, str, HttpHeaders, bytes | None]
+# (id, HTTP status, headers, body); body None: it is sent as deliveries until the id's end.
+PortResponse = tuple[int, int, HttpHeaders, bytes | None]
 
 # A call of a service built on the store: (id, method, body, metadata).
 ServiceCall = tuple[int, int, bytes, Metadata]
 
 
 class TaskKind(IntEnum):
-    """What the shell can be sent to do, off the turn; args are given beside each."""
+    """What can be done outside the turn; arguments and result are given beside each."""
 
     CHECK_PASSWORD = 1  # (bcrypt hash, password) → b"" or an error
     HASH_PASSWORD = 2  # (password, cost in decimal) → the bcrypt hash
@@ -41,9 +46,9 @@ class TaskKind(IntEnum):
 
 
 class OffloadedTask(NamedTuple):
-    """Slow work outside the turn: asked for in one outbox, answered in some later inbox."""
+    """Slow work outside the turn: requested in one outbox, answered in some later inbox."""
 
-    id: int  # the node's own, unique for the life of the process
+    id: int  # the node's own, unique while the process runs
     kind: TaskKind
     args: tuple[bytes, ...]
 
@@ -52,7 +57,7 @@ class TaskResult(NamedTuple):
     """How a task ended."""
 
     id: int
-    error: str  # empty: it went well; "HTTP 404" for an answer of another status than 200
+    error: str  # empty: success; "HTTP 404" for an answer of another status than 200
     body: bytes  # for an HTTP status that is not 200: the body that came with it
 
 
@@ -70,16 +75,21 @@ class Inbox:
     backlog: dict[int, int] = field(default_factory=dict)  # stream id → bytes waiting unsent
     metadata: dict[int, Metadata] = field(default_factory=dict)  # only calls that carry any
     messages: list[Message] = field(default_factory=list)  # raft messages of other members
-    unreachable: list[int] = field(default_factory=list)  # members to whom something was lost
-    reached: list[int] = field(default_factory=list)  # members that a stream now leads to
+    unreachable: list[int] = field(default_factory=list)  # members a message to which was lost
+    reached: list[int] = field(default_factory=list)  # members to which a stream was opened
     snapshots_sent: list[tuple[int, bool]] = field(default_factory=list)  # (member id, arrived)
     task_results: list[TaskResult] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)  # HTTP that is no gRPC, for the shell
+    requests: list[PortRequest] = field(default_factory=list)  # HTTP that is not gRPC
+
+    @property
+    def has_peer_news(self) -> bool:
+        """Whether there is anything from or about the other members."""
+        return bool(self.messages or self.unreachable or self.reached or self.snapshots_sent)
 
 
 @dataclass(slots=True)
 class Outbox:
-    """All that must leave.
+    """All that must be sent.
 
     A delivery's message is head + tail: the tail may be shared by many streams, so a fan-out
     encodes its events once. An end closes a stream after the deliveries before it; code 0 is a
@@ -97,14 +107,14 @@ class Outbox:
     )  # (stream id, gRPC code, error text in UTF-8)
     snapshots: list[tuple[int, bytes]] = field(
         default_factory=list
-    )  # (stream id, encoded ResponseHeader): the shell streams the database to these
+    )  # (stream id, encoded ResponseHeader): the server streams the database to these
     tasks: list[OffloadedTask] = field(default_factory=list)
-    services: list[ServiceCall] = field(default_factory=list)  # locks, elections: the shell's
-    responses: list[Response] = field(default_factory=list)  # to requests
+    services: list[ServiceCall] = field(default_factory=list)  # locks, elections
+    responses: list[PortResponse] = field(default_factory=list)  # to requests
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing must leave."""
+        """Whether there is nothing to send."""
         return not (
             self.replies
             or self.deliveries
@@ -114,3 +124,12 @@ class Outbox:
             or self.services
             or self.responses
         )
+
+    def refuse(self, call_id: int, refusal: Refusal) -> None:
+        """Reply to a call with a refusal."""
+        self.replies.append((call_id, refusal.code, refusal.text.encode()))
+
+    def end(self, stream_id: int, refusal: Refusal | None) -> None:
+        """End a stream; None: without an error."""
+        code, text = (0, b"") if refusal is None else (refusal.code, refusal.text.encode())
+        self.ends.append((stream_id, code, text))

@@ -1,10 +1,10 @@
 """The `kvstore` command: flags in, exit code out.
 
-Code 0: ended as asked. 1: the settings, the data directory or an address cannot be used. 2: a flag
-is unknown or cannot be read. What is wrong goes to stderr: a flag's fault as text with the usage,
-as Go programs do; everything else as a line of the log.
+Exit code 0: stopped by a signal. 1: the settings, the data directory or an address cannot be used.
+2: a flag is unknown or cannot be parsed. Errors go to stderr: those of flags as text with the
+usage, as in Go programs, all others as a line of the log.
 
-`--version` and `--help` load nothing of the server.
+`--version` and `--help` do not load the server.
 """
 
 import faulthandler
@@ -14,11 +14,12 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from kvstore.config.flags import FLAGS, Effect, Flag, Kind
+from kvstore.config.flags import FLAGS, Effect, Flag, FlagKind
 from kvstore.config.parse import configure
 from kvstore.config.sources import HELP, UsageError, read_command_line
 from kvstore.errors import ConfigError, KvstoreError
-from kvstore.runtime.log.log import open_log
+from kvstore.runtime.log.line_logger import open_logger
+from kvstore.runtime.standard_streams import discard_output
 from kvstore.types import SERVER_VERSION
 
 SUBCOMMANDS: Final = ("gateway", "grpc-proxy")
@@ -35,7 +36,7 @@ Usage:
     Relay TCP connections to the members of a cluster.
 
   kvstore grpc-proxy start [flags]
-    Stand between clients and a cluster: shared watches, cached reads.
+    Proxy the API of a cluster: shared watches, cached reads.
 
   kvstore -h | --help
     Show all flags.
@@ -66,18 +67,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_text(sys.stderr, f"{error}\n{USAGE}")
         return 2
     except ConfigError as error:
-        open_log(("default",), "info", "json").warning("failed to verify flags", error=str(error))
+        open_logger(("default",), "info", "json").warning(
+            "failed to verify flags", error=str(error)
+        )
         return 1
-    gc.disable()  # what loading makes stays: to look for dead cycles among it delays every start
+    gc.disable()  # objects made while loading stay alive: collections would only delay the start
     from kvstore.server.run import run
 
     gc.freeze()
-    # LMDB ends the process by itself where it finds its own pages in disorder: say where it was.
+    # LMDB aborts the process when its pages are damaged: show where it was.
     faulthandler.enable(2, all_threads=False)
     try:
         return int(run(config))
     except KvstoreError as error:
-        log = open_log(("default",), "info", "json")
+        log = open_logger(("default",), "info", "json")
         log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
         return 1
     finally:
@@ -85,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def version_text() -> str:
-    """Return the version as etcd's tooling reads it, then what really runs."""
+    """Return the version in the form that etcd's tools read, then those of this program."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -114,18 +117,17 @@ def help_text() -> str:
 
 
 def print_text(stream: TextIO, text: str) -> None:
-    """Write text to a standard stream; that nobody reads it changes nothing."""
+    """Write text to a standard stream; a closed one is ignored."""
     try:
         stream.write(text)
         stream.flush()
     except OSError:
-        # Give the interpreter something it can flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        discard_output(stream)
 
 
 def _flag_help(flag: Flag) -> str:
-    default = "" if flag.kind is Kind.BOOL and flag.default == "false" else f" '{flag.default}'"
-    note = "" if flag.effect is Effect.LIVE else " [no effect]"
+    default = "" if flag.kind is FlagKind.BOOL and flag.default == "false" else f" '{flag.default}'"
+    note = "" if flag.effect is Effect.USED else " [no effect]"
     return f"  --{flag.name}{default}\n    {flag.help}{note}"
 
 

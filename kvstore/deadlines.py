@@ -1,20 +1,19 @@
-"""Who is next: one deadline an id, cheap to leave alone.
+"""A queue of ids by deadline; an id has at most one deadline.
 
-A heap of (at_ns, id) and, beside it, the one entry of each id that counts. Moving or dropping a
-deadline only touches the map; the outdated heap entry is thrown away when it comes up, or by a
-sweep once outdated entries outnumber the live ones. So every operation is O(log n) spread over
-the calls, and the heap never holds more than about twice what lives.
+A heap of (at_ns, id), and a map from each id to its current deadline. Moving or dropping a deadline
+changes only the map; the outdated heap entry is removed when it reaches the top, or by a sweep when
+outdated entries outnumber the current ones. So every operation is O(log n) amortized, and the heap
+has at most about twice as many entries as there are deadlines.
 
-It does not know what a deadline is for, nor any clock. Its owner may leave a deadline standing
-that has moved further away, and set it anew when it comes up: that is what makes renewing a lease
-O(1).
+It reads no clock. If a deadline moves to later, its owner may leave it, and set it again when it is
+due: this makes renewing a lease O(1).
 """
 
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-_SWEEP_SLACK: Final = 1024  # outdated entries tolerated however few live
+_SWEEP_SLACK: Final = 1024  # outdated entries that are always tolerated
 
 
 class Deadlines:
@@ -40,16 +39,16 @@ class Deadlines:
             self._sweep()
 
     def drop(self, item: int) -> None:
-        """Take away item's deadline, if it has one."""
+        """Remove item's deadline, if it has one."""
         self._at.pop(item, None)
 
     def replace(self, deadlines: Iterable[tuple[int, int]]) -> None:
-        """Forget everything and take these (item, at_ns) instead; O(n)."""
+        """Replace everything by these (item, at_ns); O(n)."""
         self._at = dict(deadlines)
         self._sweep()
 
     def pop_due(self, now_ns: int) -> int | None:
-        """Take out and return the item due longest, or None if none is due at now_ns."""
+        """Remove and return the item due longest, or None if none is due at now_ns."""
         next_ns = self.next_ns()
         if next_ns is None or next_ns > now_ns:
             return None

@@ -7,16 +7,16 @@
     ...
     member.stop()
 
-A member's turns run in a thread of their own. It sets no signal handler, changes nothing of the
-process (collector, allocator, log, environment), and several can run at once. One in memory is its
-cluster's only member and keeps nothing; one on disk is what `kvstore --data-dir` is, and either can
-open the other's directory when it has stopped.
+A member's turns run in their own thread. A member sets no signal handler, changes no global state
+of the process (collector, allocator, log, environment), and several can run at once. A member in
+memory is its cluster's only member and stores nothing; one on disk is equal to a process of
+`kvstore --data-dir`: each can open the other's directory after it has stopped.
 
 Python threads share one interpreter lock. A thread that computes without pause beside a member
-makes each of its turns wait for up to `sys.getswitchinterval()` (5 ms by default): a program that
-does so and cares for latency sets it to 0.0005 or so. A program with many objects should freeze
-them (`gc.freeze()`) once they are there, or a full collection delays the turns as well. What both
-cost is measured in bench/results.
+makes each of its turns wait for up to `sys.getswitchinterval()` (5 ms by default): such a program
+should set it to about 0.0005 if latency matters. A program with many objects should freeze them
+(`gc.freeze()`) after creating them, or a full collection delays the turns as well. bench/results
+has measurements of both.
 """
 
 import threading
@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from kvstore.client import ClientOptions, Store
+from kvstore.client.embedded import Door, EmbeddedPort
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
@@ -32,7 +34,7 @@ from kvstore.errors import KvstoreError
 from kvstore.logger import Logger
 from kvstore.runtime.clock import SystemClock
 from kvstore.runtime.driver import Driver
-from kvstore.runtime.log.log import Log
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.state import open_disk, open_memory
 from kvstore.server.client_port import check_port
 from kvstore.server.member import Host, Running, run_member
@@ -50,7 +52,7 @@ def start(
     logger: Logger | None = None,
     timeout_s: float = START_S_MAX,
 ) -> "Member":
-    """Start a member and return it once it serves; raises what kept it from starting.
+    """Start a member and return it when it serves; raises the error that prevented the start.
 
     data_dir: None is a member in memory. client_urls: where to listen for clients besides those in
     this process, `http://127.0.0.1:0` for any port. has_peers: whether to listen for other members,
@@ -67,7 +69,7 @@ def start(
         check_port(config)
     return Member(
         config,
-        logger or Log([], "fatal"),
+        logger or LineLogger([], "fatal"),
         in_memory=data_dir is None,
         has_peers=has_peers,
         has_port=bool(client_urls),
@@ -76,7 +78,7 @@ def start(
 
 
 class Member:
-    """A member that runs; made by `start`. Its methods may be called from any thread."""
+    """A running member, created by `start`. Its methods may be called from any thread."""
 
     def __init__(
         self,
@@ -92,9 +94,12 @@ class Member:
         self._config = config
         self._logger = logger
         self._in_memory = in_memory
+        self._stores: EmbeddedPort | None = None
+        self._ports: list[Door] = []
         self._host = Host(
             on_driver=self._on_driver,
             on_ready=self._on_ready,
+            ports=self._ports,
             has_peers=has_peers,
             has_port=has_port,
         )
@@ -115,9 +120,18 @@ class Member:
 
     @property
     def client_urls(self) -> list[str]:
-        """Where it listens for clients, with the ports that were bound."""
+        """The addresses for clients, with the bound ports."""
         port = self._live().port
         return [] if port is None else port.urls
+
+    def store(self, options: ClientOptions | None = None) -> Store:
+        """Return a Store of this member, to be used in `async with` on any event loop.
+
+        Without user or token in the options it has root's permission.
+        """
+        self._live()
+        assert self._stores is not None, "a member that runs has a driver"
+        return self._stores.connect(options)
 
     def stop(self, timeout_s: float = STOP_S_MAX) -> None:
         """Stop it as SIGTERM stops a server, and return when all is closed; may be called again.
@@ -136,6 +150,12 @@ class Member:
         self._thread = None
         if self._failure is not None:
             raise self._failure
+
+    def wait(self) -> None:
+        """Return when it has ended, of itself or by `stop`, which tells why."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def __enter__(self) -> Self:
         """Return the member."""
@@ -162,10 +182,27 @@ class Member:
         except BaseException as error:
             self._failure = error  # raised by stop()
         finally:
+            if self._stores is not None:
+                self._stores.close()
             self._settled.set()
 
     def _on_driver(self, driver: Driver) -> None:
+        # Before all other sources: they take every answer with a negative id for theirs.
+        self._stores = EmbeddedPort(driver.wake, self._revision, self._is_auth_enabled)
+        self._ports.append(self._stores.door)
+        driver.attach(self._stores)
         self._driver = driver
+
+    def _revision(self) -> int | None:
+        """Return the store's revision if a linearizable read could be answered at once."""
+        if self._running is None:
+            return None
+        parts = self._running.parts
+        index = parts.raft.read_index_if_alone()
+        return parts.store.revision if index is not None and parts.raft.applied >= index else None
+
+    def _is_auth_enabled(self) -> bool:
+        return self._running is not None and self._running.parts.auth.enabled
 
     def _on_ready(self, running: Running) -> None:
         self._running = running

@@ -1,11 +1,11 @@
-"""Everything that can go wrong, in one tree, and every refusal with etcd's text and gRPC code.
+"""The tree of all errors, and every refusal with etcd's text and gRPC code.
 
 Two kinds, never mixed:
 
-- A **Refusal** is a value: one client asked for something it cannot have. It travels through the
-  batch like a result and never disturbs its neighbours. Go clients map errors by text, so the
-  texts are etcd's to the byte (etcd 3.7.1, api/v3rpc/rpctypes).
-- A **KvstoreError** is an exception: the process cannot go on as asked.
+- A **Refusal** is a value: one call of a client cannot be served. It is part of the batch like a
+  result and does not affect other calls. Go clients map errors by text, so the texts are etcd's to
+  the byte (etcd 3.7.1, api/v3rpc/rpctypes).
+- A **KvstoreError** is an exception: the process cannot continue.
 
       KvstoreError
       ├── ConfigError        a flag, variable or file the operator gave is wrong    → exit 1
@@ -41,7 +41,7 @@ class Code(IntEnum):
 
 
 class Refusal(NamedTuple):
-    """Why one call is not carried out: a gRPC code and the text that goes to the client."""
+    """Why one call is refused: a gRPC code and the text for the client."""
 
     code: int
     text: str
@@ -57,7 +57,6 @@ VALUE_PROVIDED: Final = _etcd(Code.INVALID_ARGUMENT, "value is provided")
 LEASE_PROVIDED: Final = _etcd(Code.INVALID_ARGUMENT, "lease is provided")
 TOO_MANY_OPS: Final = _etcd(Code.INVALID_ARGUMENT, "too many operations in txn request")
 DUPLICATE_KEY: Final = _etcd(Code.INVALID_ARGUMENT, "duplicate key given in txn request")
-INVALID_CLIENT_API_VERSION: Final = _etcd(Code.INVALID_ARGUMENT, "invalid client api version")
 INVALID_SORT_OPTION: Final = _etcd(Code.INVALID_ARGUMENT, "invalid sort option")
 REQUEST_TOO_LARGE: Final = _etcd(Code.INVALID_ARGUMENT, "request is too large")
 COMPACTED: Final = _etcd(Code.OUT_OF_RANGE, "mvcc: required revision has been compacted")
@@ -97,7 +96,6 @@ LEADER_CHANGED: Final = _etcd(Code.UNAVAILABLE, "leader changed")
 NOT_LEADER: Final = _etcd(Code.FAILED_PRECONDITION, "not leader")
 BAD_LEADER_TRANSFEREE: Final = _etcd(Code.FAILED_PRECONDITION, "bad leader transferee")
 LEARNER_NOT_SUPPORTED: Final = _etcd(Code.FAILED_PRECONDITION, "rpc not supported for learner")
-NOT_CAPABLE: Final = _etcd(Code.FAILED_PRECONDITION, "not capable")
 STOPPED: Final = _etcd(Code.UNAVAILABLE, "server stopped")
 TIMEOUT: Final = _etcd(Code.UNAVAILABLE, "request timed out")
 TIMEOUT_LEADER_FAIL: Final = _etcd(
@@ -113,8 +111,6 @@ PROPOSAL_DROPPED: Final = Refusal(Code.UNKNOWN, "raft proposal dropped")
 TIMEOUT_WAIT_APPLY: Final = _etcd(
     Code.UNAVAILABLE, "request timed out, waiting for the applied index took too long"
 )
-WATCH_CANCELED: Final = _etcd(Code.CANCELED, "watch canceled")
-REQUEST_CANCELED: Final = _etcd(Code.CANCELED, "request canceled")
 ROOT_USER_MISSING: Final = _etcd(Code.FAILED_PRECONDITION, "root user does not exist")
 ROOT_ROLE_MISSING: Final = _etcd(Code.FAILED_PRECONDITION, "root user does not have root role")
 USER_EXISTS: Final = _etcd(Code.FAILED_PRECONDITION, "user name already exists")
@@ -136,7 +132,7 @@ PERMISSION_NOT_GIVEN: Final = _etcd(Code.INVALID_ARGUMENT, "permission not given
 PERMISSION_NOT_GRANTED: Final = _etcd(
     Code.FAILED_PRECONDITION, "permission is not granted to the role"
 )
-# Errors etcd has no code for reach the client as they are.
+# Errors without a code in etcd are sent to the client as they are.
 NO_PASSWORD_USER: Final = Refusal(
     Code.UNKNOWN, "auth: authentication failed, password was given for no password user"
 )
@@ -151,7 +147,7 @@ class KvstoreError(Exception):
 
 
 class ConfigError(KvstoreError):
-    """The operator gave something that cannot be meant; the text names the value and the limit."""
+    """A configuration value is invalid; the text names the value and the limit."""
 
 
 class DataDirError(KvstoreError):
@@ -167,4 +163,4 @@ class CorruptionError(KvstoreError):
 
 
 class StorageFatalError(KvstoreError):
-    """A write or a sync failed: nothing after it may be acknowledged, so the process must stop."""
+    """A write or a sync failed: nothing may be acknowledged after it, so the process must stop."""

@@ -1,20 +1,20 @@
-"""Places where a test may make this server sleep, stop or fail: named as etcd's failpoints are.
+"""Failpoints: where a test may make this server sleep, stop or fail, under etcd's names.
 
-    failpoints.hit("raftBeforeSave")        at the place itself; costs one look while none is armed
-    if failpoints.armed: …                  where even that call is too much, once a batch
+    failpoints.hit("raftBeforeSave")        at the failpoint; one test while none is armed
+    if failpoints.armed: …                  where even that call costs too much, once a batch
     failpoints.arm("raftBeforeSave", act)   act is called at every hit
 
-What an armed one does comes from outside (`kvstore.server.failpoints`), so the code around the
-places stays pure. Off unless the operator asks for them by environment. Most places are in the
-turn: a sleep there holds everything up, as a slow disk would.
+What an armed failpoint does comes from outside (`kvstore.server.failpoints`), so the code with
+failpoints stays pure. They are disabled unless the operator enables them by environment. Most are
+in the turn: a sleep there stops everything, like a slow disk.
 
-NAMES is every place there is; a name that is not in it cannot be armed.
+NAMES are all failpoints; no other name can be armed.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-VARIABLES: Final = ("GOFAIL_FAILPOINTS", "GOFAIL_HTTP")  # what a start arms them by
+VARIABLES: Final = ("GOFAIL_FAILPOINTS", "GOFAIL_HTTP")  # the environment that enables them
 NAMES: Final = frozenset(
     {
         "raftBeforeSave",
@@ -69,7 +69,7 @@ armed: Final[dict[str, Act]] = {}
 
 
 def hit(name: str) -> object:
-    """Do what is armed at a place, if anything is."""
+    """Do what a failpoint is armed with, if it is."""
     if not armed:
         return None
     act = armed.get(name)
@@ -77,12 +77,12 @@ def hit(name: str) -> object:
 
 
 def arm(name: str, act: Act) -> None:
-    """Arm a place; KeyError if there is no such place."""
+    """Arm a failpoint; KeyError if there is no such one."""
     if name not in NAMES:
         raise KeyError(name)
     armed[name] = act
 
 
 def disarm(name: str) -> bool:
-    """Disarm a place; tell whether it was armed."""
+    """Disarm a failpoint; tell whether it was armed."""
     return armed.pop(name, None) is not None

@@ -1,14 +1,13 @@
-"""Histograms as a metrics page shows them: counts by upper bound, and the sum of all values.
+"""Histograms for the metrics page: counts by upper bound, and the sum of all values.
 
-Plain numbers, cheap enough for hot paths: one bisect and three additions a value. What is counted,
-and under which name it is shown, is not decided here.
+Plain numbers, cheap enough for hot paths: one bisect and three additions a value.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-NANOSECOND_S: Final = 1e-9
+from kvstore.units import NANOSECOND_S as NANOSECOND_S
 
 
 def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
@@ -20,9 +19,9 @@ DISK_BOUNDS: Final = exponential(0.001, 2, 14)
 
 
 class Histogram:
-    """Observations by size: counts[i] holds those in (bounds[i - 1], bounds[i]], the last the rest.
+    """Observations by size: counts[i] is the number in (bounds[i - 1], bounds[i]].
 
-    total is the sum of all values.
+    The last count is that of all values above the last bound; total is the sum of all values.
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -39,7 +38,7 @@ class Histogram:
         self.total += value * times
 
     def copy(self) -> "Histogram":
-        """Return it as it is now."""
+        """Return a copy."""
         other = Histogram(self.bounds)
         other.counts, other.total = list(self.counts), self.total
         return other

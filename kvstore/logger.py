@@ -1,4 +1,4 @@
-"""What every part of the program logs to; `kvstore.runtime.log` implements it."""
+"""The interface of the operator's log; `kvstore.runtime.log` implements it."""
 
 from typing import Protocol
 
@@ -7,17 +7,17 @@ class Logger(Protocol):
     """The operator's log: one message with fields a line."""
 
     def debug(self, msg: str, **fields: object) -> None:
-        """Say what only matters when hunting a fault."""
+        """Log what is needed only to find an error."""
         ...
 
     def info(self, msg: str, **fields: object) -> None:
-        """Say what an operator wants to know."""
+        """Log what an operator wants to know."""
         ...
 
     def warning(self, msg: str, **fields: object) -> None:
-        """Say what is odd but can be lived with."""
+        """Log what is unusual but does not stop the service."""
         ...
 
     def error(self, msg: str, **fields: object) -> None:
-        """Say what failed."""
+        """Log what failed."""
         ...

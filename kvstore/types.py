@@ -1,4 +1,4 @@
-"""Names for the plain numbers and bytes that travel through every room.
+"""Names for the plain numbers that are used in every package.
 
 Revision ≠ version ≠ index: a *revision* counts changes of the store (main, and sub within one
 change), a *version* counts changes of one key since its creation, an *index* is a position in the
@@ -27,7 +27,7 @@ Index: TypeAlias = int
 Term: TypeAlias = int
 MainRevision: TypeAlias = int
 
-SERVER_VERSION: Final = "3.7.1"  # what this server passes for
+SERVER_VERSION: Final = "3.7.1"  # the etcd version that this server implements
 CLUSTER_VERSION: Final = "3.7.0"  # major.minor.0, as the log and the database file carry it
 MIN_CLUSTER_VERSION: Final = "3.0.0"
 

@@ -1,6 +1,7 @@
-"""Generate kvstore/wire/gen from the .proto files: `python -m proto.generate [--check]`.
+"""Generate the messages' modules from the .proto files: `python -m proto.generate [--check]`.
 
     proto/kvstore/wire/gen/x.proto  ──protoc──►  kvstore/wire/gen/x_pb2.py, x_pb2.pyi
+    and the same for each other package of PACKAGES
 
 Only messages and their type stubs: the transports have their own idea of services. With --check
 nothing is written; the exit code is 1 and each file that is missing, stale or left over is named.
@@ -16,7 +17,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ROOT / "proto"
-PACKAGE: Final = Path("kvstore/wire/gen")
+PACKAGES: Final = (Path("kvstore/wire/gen"), Path("agents/kubelet/runtime/cri/gen"))
 
 
 def generate(target: Path) -> None:
@@ -24,7 +25,11 @@ def generate(target: Path) -> None:
     from grpc_tools import protoc  # here, so that --help works without it
 
     include = Path(protoc.__file__).parent / "_proto"
-    names = sorted(str(path.relative_to(SOURCES)) for path in (SOURCES / PACKAGE).glob("*.proto"))
+    names = sorted(
+        str(path.relative_to(SOURCES))
+        for package in PACKAGES
+        for path in (SOURCES / package).glob("*.proto")
+    )
     code = protoc.main(
         [
             "protoc",
@@ -55,20 +60,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     check: bool = parser.parse_args(argv).check
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder))
-        fresh, committed = Path(folder) / PACKAGE, ROOT / PACKAGE
-        stale = differences(fresh, committed)
+        stale = 0
+        for package in PACKAGES:
+            stale += _update(Path(folder), package, check=check)
+    return 1 if check and stale else 0
+
+
+def _update(folder: Path, package: Path, *, check: bool) -> int:
+    """Write what is stale of a package, or name it; return how many files are."""
+    fresh, committed = folder / package, ROOT / package
+    stale = differences(fresh, committed)
+    for name in stale:
+        made = fresh / name
         if check:
-            for name in stale:
-                print(f"{PACKAGE / name} is stale; run `make proto`", file=sys.stderr)
-            return 1 if stale else 0
-        for name in stale:
-            made = fresh / name
-            if made.exists():
-                (committed / name).write_bytes(made.read_bytes())
-            else:
-                (committed / name).unlink()
-            print(f"wrote {PACKAGE / name}" if made.exists() else f"removed {PACKAGE / name}")
-    return 0
+            print(f"{package / name} is stale; run `make proto`", file=sys.stderr)
+        elif made.exists():
+            (committed / name).write_bytes(made.read_bytes())
+            print(f"wrote {package / name}")
+        else:
+            (committed / name).unlink()
+            print(f"removed {package / name}")
+    return len(stale)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from kvstack.apiserver.schema.types import Shape, Type
 
 _ABSENT: Final = object()
 _NONE: Final[list[Json]] = []
+_BRANCHES: Final = frozenset((dict, list))
 
 
 class Comparison(NamedTuple):
@@ -60,7 +61,11 @@ def everything(value: Json, type_: Type) -> FieldSet:
     below: FieldSet = {}
     if isinstance(value, dict) and is_granular(type_):
         for name, member in value.items():
-            below[FIELD + name] = everything(member, member_type(type_, name) or UNKNOWN)
+            # Most members are scalars: what is below them needs no look at their type.
+            is_leaf = member.__class__ not in _BRANCHES
+            below[FIELD + name] = (
+                {} if is_leaf else everything(member, member_type(type_, name) or UNKNOWN)
+            )
     elif isinstance(value, list) and is_associative(type_):
         items = item_type(type_)
         for element, each in items_by_element(value, type_).items():

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from kvstack.apiserver.apply.field_set import FieldSet, paths
 from kvstack.apiserver.apply.managed_fields import UPDATE, Manager, identity
 from kvstack.apiserver.apply.path import path_text
-from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.status import ApiError, Cause, apply_conflict
+from kvstack.apiserver.objects.text.go_text import quote
 
 Conflicts = dict[Manager, FieldSet]
 """The fields that an apply would take, by the managers that own them; no set is empty."""

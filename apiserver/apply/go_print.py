@@ -9,8 +9,8 @@ Members of maps are sorted by name.
 
 from typing import Final
 
-from kvstack.apiserver.objects.go_floats import format_float
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_floats import format_float
+from kvstack.apiserver.objects.text.go_text import quote
 
 _TYPE_NAMES: Final = {
     str: "string",

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kvstack.apiserver.apply.field_set import FieldsError, FieldSet, read, union
-from kvstack.apiserver.objects.go_text import go_json, quote
+from kvstack.apiserver.objects.text.go_text import go_json, quote
 
 Entry = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.apiserver.apply.go_print import plain
 from kvstack.apiserver.apply.path import key_element, name_element, value_element
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_text import quote
 from kvstack.apiserver.schema.types import NO_DEFAULT, Shape, Type
 
 _STRUCT: Final = Shape.STRUCT

@@ -21,7 +21,6 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.metadata import validate_annotations, validate_labels
 from kvstack.apiserver.objects.names import (
     NOT_POSITIVE,
@@ -30,6 +29,7 @@ from kvstack.apiserver.objects.names import (
     name_is_dns_subdomain,
 )
 from kvstack.apiserver.objects.quantity import canonical, parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 
@@ -95,17 +95,20 @@ def check_access_modes(modes: list[str], path: str, errors: Errors) -> None:
 
 def check_claim_template(template: Obj, path: str, errors: Errors) -> None:
     """Check a template of a claim."""
-    metadata = template.get("metadata") or {}
-    metadata_path = child(path, "metadata")
-    annotations_path = child(metadata_path, "annotations")
+    check_template_metadata(template.get("metadata") or {}, child(path, "metadata"), errors)
+    check_claim_spec(template.get("spec") or {}, child(path, "spec"), errors)
+
+
+def check_template_metadata(metadata: Obj, path: str, errors: Errors) -> None:
+    """Check the metadata of a template, of claims to volumes or to devices."""
+    annotations_path = child(path, "annotations")
     errors += validate_annotations(annotations_path, metadata.get("annotations") or {})
-    errors += validate_labels(child(metadata_path, "labels"), metadata.get("labels") or {})
+    errors += validate_labels(child(path, "labels"), metadata.get("labels") or {})
     errors.extend(
-        forbidden(child(metadata_path, shown), "cannot be set")
+        forbidden(child(path, shown), "cannot be set")
         for name, shown in _REFUSED_METADATA.items()
         if metadata.get(name) is not None
     )
-    check_claim_spec(template.get("spec") or {}, child(path, "spec"), errors)
 
 
 def _check_storage(spec: Obj, path: str, errors: Errors) -> None:

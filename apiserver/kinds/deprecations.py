@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kvstack.apiserver.objects.field_errors import child, index, key
-from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.names import check_label_value
 from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 

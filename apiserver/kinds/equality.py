@@ -1,4 +1,4 @@
-"""Whether two values mean the same: quantities compare as numbers, empty lists as absent ones.
+"""Whether two values mean the same: quantities are numbers, empty lists and bytes as absent ones.
 
     same({"limits": {"memory": "1Gi"}}, {"limits": {"memory": "1073741824"}}, REQUIREMENTS)  → True
 
@@ -7,28 +7,35 @@ where they are not are they walked.
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.load import built_in_types
 from kvstack.apiserver.schema.types import Shape, Type
+
+_EMPTY_IS_ABSENT: Final = frozenset((Shape.LIST, Shape.MAP, Shape.BYTES))
 
 
 def same(left: object, right: object, type_name: str) -> bool:
+    """Return whether two values of the named type mean the same."""
+    return left == right or same_of(left, right, _type(type_name))
+
+
+def same_of(left: object, right: object, type_: Type) -> bool:
     """Return whether two values of the type mean the same."""
-    return left == right or _same(left, right, _type(type_name))
+    return _same(left, right, type_)
 
 
 @cache
 def _type(name: str) -> Type:
-    return load().types[name]
+    return built_in_types()[name]
 
 
 def _same(left: Any, right: Any, type_: Type) -> bool:  # noqa: ANN401 — of the type
     if left == right:
         return True
     shape = type_.shape
-    if shape in {Shape.LIST, Shape.MAP} and not left and not right:
+    if shape in _EMPTY_IS_ABSENT and not left and not right:
         return True
     if left is None or right is None:
         return False

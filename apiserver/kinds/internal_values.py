@@ -12,9 +12,10 @@ from difflib import unified_diff
 from functools import cache
 from typing import Any, Final
 
-from kvstack.apiserver.objects.go_text import escape_html
+from kvstack.apiserver.objects.text.go_text import escape_html
 from kvstack.apiserver.schema.internal import internal
-from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.load import built_in_types
+from kvstack.apiserver.schema.stored_form import without_empty
 from kvstack.apiserver.schema.types import Type
 
 _MACHINERY: Final = "io.k8s.apimachinery."
@@ -22,10 +23,12 @@ _MACHINERY: Final = "io.k8s.apimachinery."
 _CONTEXT_LINES: Final = 3
 
 
-def internal_value(value: object, type_name: str) -> Any:  # noqa: ANN401 — of the type
+def internal_value(value: Any, type_name: str) -> Any:  # noqa: ANN401 — of the type
     """Return a value of the type, or a list of them, as errors print it."""
-    if value is None or type_name.startswith(_MACHINERY):
+    if value is None:
         return value
+    if type_name.startswith(_MACHINERY):
+        return without_empty(value, _types()[type_name])
     type_, name = _types()[type_name], _internal_name(type_name)
     if isinstance(value, list):
         return [internal(each, type_, name) for each in value]
@@ -51,7 +54,7 @@ def go_struct_text(value: Mapping[str, Any], type_name: str) -> str:
 
 @cache
 def _types() -> Mapping[str, Type]:
-    return load().types
+    return built_in_types()
 
 
 @cache

@@ -13,9 +13,9 @@ from typing import Final
 
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.objects.field_errors import invalid
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import NEGATIVE, check_label_key
 from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 HUGE_PAGES_PREFIX: Final = "hugepages-"
 REQUESTS_PREFIX: Final = "requests."

@@ -26,13 +26,13 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
     NEGATIVE,
     NOT_POSITIVE,
     check_range,
     check_user_id,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Errors = list[FieldError]
 Rule = Callable[[dict[str, Any], str, Errors], None]
@@ -59,6 +59,17 @@ def needs(*names: str) -> Rule:
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         for name in names:
             if not obj.get(name):
+                errors.append(required(child(path, name)))
+
+    return check
+
+
+def given(*names: str) -> Rule:
+    """Return the rule that the fields are not nil, though they may be empty, each on its own."""
+
+    def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
+        for name in names:
+            if obj.get(name) is None:
                 errors.append(required(child(path, name)))
 
     return check

@@ -4,7 +4,6 @@ from typing import Final
 
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.objects.field_errors import invalid, required, too_long
-from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.names import (
     DNS_LABEL_MAX,
     DNS_SUBDOMAIN_MAX,
@@ -13,6 +12,7 @@ from kvstack.apiserver.objects.names import (
     length,
     name_is_dns_subdomain,
 )
+from kvstack.apiserver.objects.text.go_text import quote
 
 _NAME_MAX: Final = DNS_SUBDOMAIN_MAX + 1 + DNS_SUBDOMAIN_MAX + 1 + DNS_LABEL_MAX
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvstack.apiserver.kinds.access import FULL_ACCESS, Access
+from kvstack.apiserver.kinds.expressions import UNCHECKED, Expressions
 from kvstack.apiserver.objects.field_errors import FieldError
 
 Obj = dict[str, Any]
@@ -30,11 +32,20 @@ class Context:
     api_version: str = "v1"
     """Group and version of the request, as `apiVersion` has them; it need not be the stored one."""
     user: str = ""
+    user_uid: str = ""
     groups: Sequence[str] = ()
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What else is known of the user."""
+    verb: str = "update"
+    """What the user does, as authorization names it."""
     is_dry_run: bool = False
     allow_privileged: bool = True
     new_uid: Callable[[], str] = field(default=lambda: "")
     """Returns a fresh random UID."""
+    access: Access = FULL_ACCESS
+    """Knows what else the user may do."""
+    expressions: Expressions = UNCHECKED
+    """Knows whether expressions in CEL compile."""
     warnings: list[str] = field(default_factory=list)
     """What preparation has to tell the client; it is told before what `warnings` returns."""
 
@@ -68,11 +79,26 @@ class Conversion:
 
 
 @dataclass(slots=True, kw_only=True)
+class Scaling:
+    """How the subresource `scale` of a resource reads and writes its objects."""
+
+    path: tuple[str, ...]
+    """Of the replicas that are wanted."""
+    scale_of: Callable[[Obj], Obj]
+    """Return the Scale of an object; raises ApiError."""
+    set_replicas: Callable[[Obj, Obj], None]
+    """(object, Scale): take over the replicas; raises ApiError."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Strategy:
     """The hooks of one resource or subresource; what is not given does nothing."""
 
     default: Callable[[Obj], None] = _nothing
     """Fill in defaults after decoding, also of what is read from the store."""
+    default_times: Callable[[Obj, str], None] = _nothing
+    """(object of a request in any version, now): fill in times that default to that of the request.
+    Unlike times that are set in preparation they are the writer's, who owns their fields."""
     prepare_create: Callable[[Obj, Context], None] = _nothing
     """Drop what clients may not set, set what the server sets; the generation included."""
     prepare_update: Callable[[Obj, Obj, Context], None] = _nothing
@@ -97,11 +123,18 @@ class Strategy:
     """Whether a new object has generation 1 (setting a deletionTimestamp then raises it)."""
     orphans_by_default: bool = False
     """Whether a delete that names no policy orphans dependents."""
+    orphans_warning: str = ""
+    """What is told to who deletes so; empty: nothing."""
     grace_period: Callable[[Obj, int | None], int] | None = None
     """(object, seconds that the request asks for, if it does): return the seconds until a deleted
     object is removed, 0: at once. None: all are removed at once."""
+    mark_deleted: Callable[[Obj, str], None] | None = None
+    """(object, now): mark an object that something has to be done for before it goes; None: only
+    finalizers hold it."""
     minds_dependents: bool = True
     """Whether a delete looks at the propagation policy and adds or removes finalizers for it."""
+    keeps: Callable[[str], str] | None = None
+    """(name): return why an object of that name is never deleted by its name; empty: it may be."""
     returns_deleted: bool = False
     """Whether a delete answers the object's last state instead of a Status."""
     reset_fields: Sequence[tuple[str, ...]] = ()
@@ -115,6 +148,17 @@ class Strategy:
     """(object, now in seconds): return the cells of its row in a Table, in column order."""
     adjust_list_cells: Callable[[Sequence[Obj], Sequence[list[Any]]], None] | None = None
     """(objects, their cells) of a whole list: change what depends on the other objects."""
+    row_order: Callable[[Obj], Any] | None = None
+    """Return what the rows of a whole list are sorted by in a Table; None: as they are listed."""
+    hidden_annotations: frozenset[str] = frozenset()
+    """What stands for fields of the internal version: it is neither in rows of Tables nor where
+    metadata is given alone."""
+    has_table: bool = True
+    """Whether objects can be had as Tables."""
+    tells_repeated: bool = False
+    """Whether an error that validation of a new object finds again is told again."""
+    scaling: "Scaling | None" = None
+    """How its Scale is made; None: as that of the built-in workloads."""
     conversions: Mapping[str, Conversion] = field(default_factory=dict)
     """Of the served versions that are not the stored one, by version (`v1`)."""
     subresources: Mapping[str, "Strategy"] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from collections.abc import Container
 from typing import Final, NamedTuple
 
 from kvstack.apiserver.objects.field_errors import FieldError, invalid
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_text import quote
 
 _DIGITS: Final = frozenset("0123456789")
 _HEX_DIGITS: Final = frozenset("0123456789abcdefABCDEF")

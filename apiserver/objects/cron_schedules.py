@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kvstack.apiserver.objects import durations
 from kvstack.apiserver.objects.durations import DurationError
-from kvstack.apiserver.objects.go_numbers import NumberError, atoi
+from kvstack.apiserver.objects.text.go_numbers import NumberError, atoi
 from kvstack.apiserver.objects.time_zones import is_known
 
 LOCAL: Final = "Local"

@@ -8,7 +8,7 @@ Not the ages that people read in tables: those are `times.human_duration`.
 
 from typing import Final
 
-from kvstack.apiserver.objects.go_text import quote_time
+from kvstack.apiserver.objects.text.go_text import quote_time
 
 NANOSECONDS: Final = {
     "ns": 1,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from kvstack.apiserver.objects.go_text import go_value
+from kvstack.apiserver.objects.text.go_text import go_value
 
 
 class Omitted:
@@ -138,12 +138,6 @@ def too_long_characters(path: str, max_characters: int) -> FieldError:
     return FieldError(TOO_LONG, path, _body(TOO_LONG, OMITTED, _limit(max_characters, "character")))
 
 
-def too_short(path: str, min_characters: int) -> FieldError:
-    """Return the error of a text of fewer than `min_characters` characters."""
-    detail = f"must be at least {_count(min_characters, 'character')}"
-    return FieldError(TOO_SHORT, path, _body(TOO_SHORT, OMITTED, detail))
-
-
 def too_many(path: str, actual: int, maximum: int) -> FieldError:
     """Return the error of a list or map with `actual` items where `maximum` are allowed."""
     detail = (
@@ -151,15 +145,6 @@ def too_many(path: str, actual: int, maximum: int) -> FieldError:
     )
     value: object = actual if actual >= 0 else OMITTED
     return FieldError(TOO_MANY, path, _body(TOO_MANY, value, detail))
-
-
-def too_few(path: str, actual: int, minimum: int) -> FieldError:
-    """Return the error of a list or map with `actual` items where `minimum` are needed."""
-    detail = (
-        f"must have at least {_count(minimum, 'item')}" if minimum >= 0 else "has too few items"
-    )
-    value: object = actual if actual >= 0 else OMITTED
-    return FieldError(TOO_FEW, path, _body(TOO_FEW, value, detail))
 
 
 def internal(path: str, detail: str) -> FieldError:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_text import quote
 
 Fields = Mapping[str, str]
 Matcher = Callable[[Fields], bool]

@@ -9,8 +9,8 @@ In an object such a value is an int or a str of JSON and is kept as it came: "80
 
 import math
 
-from kvstack.apiserver.objects.go_numbers import NumberError, atoi, parse_int
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_numbers import NumberError, atoi, parse_int
+from kvstack.apiserver.objects.text.go_text import quote
 
 IntOrString = int | str
 

@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import orjson
 
-from kvstack.apiserver.objects.go_numbers import NumberError, atoi
-from kvstack.apiserver.objects.json_syntax import DEPTH_MAX, JsonError
-from kvstack.apiserver.objects.json_text import (
+from kvstack.apiserver.objects.status import bad_request, too_large
+from kvstack.apiserver.objects.text.go_numbers import NumberError, atoi
+from kvstack.apiserver.objects.text.json_syntax import DEPTH_MAX, JsonError
+from kvstack.apiserver.objects.text.json_text import (
     FINDINGS_MAX,
     Json,
     RepeatedMembers,
@@ -34,8 +35,7 @@ from kvstack.apiserver.objects.json_text import (
     unknown_field,
     write,
 )
-from kvstack.apiserver.objects.json_text import parse as parse_json
-from kvstack.apiserver.objects.status import bad_request, too_large
+from kvstack.apiserver.objects.text.json_text import parse as parse_json
 
 Operation = dict[str, Json]
 Patch = list[Operation | None]

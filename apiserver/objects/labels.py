@@ -27,9 +27,9 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     summary,
 )
-from kvstack.apiserver.objects.go_numbers import NumberError, parse_int
-from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.names import check_label_key, check_label_value
+from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apiserver.objects.text.go_text import go_plain, quote
 
 Labels = Mapping[str, str]
 Matcher = Callable[[Labels], bool]
@@ -242,6 +242,21 @@ def format_object(selector: Mapping[str, Any] | None) -> str:
         return "<error>"
 
 
+def struct_text(selector: Mapping[str, Any]) -> str:
+    """Return a LabelSelector as Go prints a pointer to one."""
+    labels = selector.get("matchLabels") or {}
+    pairs = "".join(f"{name}: {labels[name]}," for name in sorted(labels))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{each.get('key', '')},Operator:{each.get('operator', '')},"
+        f"Values:{go_plain(each.get('values') or [])},}},"
+        for each in selector.get("matchExpressions") or ()
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{pairs}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+
+
 def format_labels(labels: Labels | None) -> str:
     """Return labels as tables show them: `a=1,b=2`, `<none>` if there are none."""
     return join_labels(labels or {}) or "<none>"
@@ -268,8 +283,25 @@ def validate_object(
         where = child(path, "matchLabels")
         errors += [invalid(where, name, each) for each in check_label_key(name)]
         errors += [invalid(where, value, each) for each in check_label_value(value)]
-    for position, expression in enumerate((selector or {}).get("matchExpressions") or ()):
-        where = index(child(path, "matchExpressions"), position)
+    return errors + validate_expressions(
+        child(path, "matchExpressions"),
+        (selector or {}).get("matchExpressions") or (),
+        allow_invalid_values=allow_invalid_values,
+        allow_unknown_operators=allow_unknown_operators,
+    )
+
+
+def validate_expressions(
+    path: str,
+    expressions: Iterable[Mapping[str, Any]],
+    *,
+    allow_invalid_values: bool = False,
+    allow_unknown_operators: bool = False,
+) -> list[FieldError]:
+    """Return what is wrong with the expressions of a LabelSelector."""
+    errors: list[FieldError] = []
+    for position, expression in enumerate(expressions):
+        where = index(path, position)
         errors += _expression_errors(where, expression, is_lenient=allow_unknown_operators)
         if not allow_invalid_values:
             errors += _expression_value_errors(where, expression)

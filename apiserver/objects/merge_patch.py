@@ -10,8 +10,9 @@ were.
 
 from typing import Any
 
-from kvstack.apiserver.objects.json_syntax import JsonError
-from kvstack.apiserver.objects.json_text import (
+from kvstack.apiserver.objects.status import bad_request
+from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.objects.text.json_text import (
     Json,
     copied,
     has_repeated,
@@ -20,8 +21,7 @@ from kvstack.apiserver.objects.json_text import (
     sort_members,
     type_word,
 )
-from kvstack.apiserver.objects.json_text import parse as parse_json
-from kvstack.apiserver.objects.status import bad_request
+from kvstack.apiserver.objects.text.json_text import parse as parse_json
 
 
 def parse(data: bytes, *, is_strict: bool = True) -> tuple[Json, list[str]]:

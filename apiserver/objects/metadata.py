@@ -27,10 +27,10 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_long,
 )
-from kvstack.apiserver.objects.go_text import go_value
 from kvstack.apiserver.objects.groups import GroupVersion, GroupVersionKind, parse_group_version
 from kvstack.apiserver.objects.names import CheckName, check_label_key, check_label_value, length
 from kvstack.apiserver.objects.status import ApiError, bad_request
+from kvstack.apiserver.objects.text.go_text import go_value
 
 Meta = dict[str, Any]
 
@@ -185,8 +185,7 @@ def validate(
 def validate_update(new: Meta, old: Meta, path: str = "metadata") -> list[FieldError]:
     """Return what is wrong with a change of metadata; `validate` is called besides."""
     errors: list[FieldError] = []
-    if old.get("deletionTimestamp"):
-        errors += _new_finalizers(new, old, path)
+    errors += new_finalizers(new, old, path)
     if not new.get("resourceVersion"):
         detail = "must be specified for an update"
         errors.append(invalid(child(path, "resourceVersion"), "", detail))
@@ -365,7 +364,10 @@ def _printed_owner(reference: Mapping[str, Any]) -> dict[str, Any]:
     return printed
 
 
-def _new_finalizers(new: Meta, old: Meta, path: str) -> list[FieldError]:
+def new_finalizers(new: Meta, old: Meta, path: str = "metadata") -> list[FieldError]:
+    """Return the error of finalizers that are added to what is being deleted."""
+    if not old.get("deletionTimestamp"):
+        return []
     extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
     if not extra:
         return []

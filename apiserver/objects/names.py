@@ -195,14 +195,6 @@ def check_label_key(value: str) -> list[str]:
     return [*(_check_key_prefix(prefix) if slash else ()), *_check_key_name(name)]
 
 
-def check_prefixed_label_key(value: str) -> list[str]:
-    """Check a key of labels that must have a prefix."""
-    errors = check_label_key(value)
-    if not errors and "/" not in value:
-        return ["must include a prefix (e.g. 'example.com/key')"]
-    return errors
-
-
 def check_label_value(value: str) -> list[str]:
     """Check a value of labels; it may be empty."""
     if not value or (_is_key_name(value) and len(value) <= LABEL_MAX):

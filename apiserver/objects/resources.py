@@ -9,7 +9,7 @@ list and then of the second. Whoever computes with the same lists often keeps `Q
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kvstack.apiserver.objects.quantity import MILLI, ZERO, Quantity, compare, parse
+from kvstack.apiserver.objects.quantity import ZERO, Quantity, compare, parse
 
 ResourceList = Mapping[str, str]
 
@@ -69,11 +69,6 @@ def negative(resources: ResourceList) -> list[str]:
 def is_zero(resources: ResourceList) -> bool:
     """Tell whether no value of the list is other than zero."""
     return all(parse(value).sign == 0 for value in resources.values())
-
-
-def rounded_to_milli(resources: ResourceList) -> dict[str, str]:
-    """Return the list with every value rounded up to thousandths, as defaulting does."""
-    return {name: str(parse(value).round_up(MILLI)) for name, value in resources.items()}
 
 
 def _combine(

@@ -14,8 +14,8 @@ from typing import Any, Final
 from typing_extensions import override
 
 from kvstack.apiserver.objects.field_errors import FieldError, causes, summary
-from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.groups import GroupKind, GroupResource
+from kvstack.apiserver.objects.text.go_text import quote
 
 Cause = dict[str, str]
 """A member of `details.causes`: reason, message, field; what is empty is left out."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.objects.go_text import quote_time
+from kvstack.apiserver.objects.text.go_text import quote_time
 
 ZERO_SECONDS: Final = -62_135_596_800
 """Go's zero time, 0001-01-01T00:00:00Z, in seconds since 1970."""

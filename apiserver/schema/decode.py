@@ -12,11 +12,15 @@ What comes out is what Go would write after reading what went in: names are case
 fields are dropped, zero values that Go leaves out are gone and those it always writes are there
 (`"strategy":{}`, `"containers":null`), fields are in the order of the structs. Defaults of kinds
 come after that.
+
+Until Go writes, it tells a list or map that was given empty from an absent one: `decode_as_given`
+keeps those that it would not write, and `without_empty` takes them out.
 """
 
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.schema.findings import UNKNOWN, Finding, StopDecodingError
+from kvstack.apiserver.schema.findings import EMPTY, UNKNOWN, Finding, StopDecodingError
+from kvstack.apiserver.schema.stored_form import without_empty
 from kvstack.apiserver.schema.types import Type
 from kvstack.apiserver.schema.walkers import walker
 
@@ -36,7 +40,23 @@ class Decoded(NamedTuple):
     """`unknown field "spec.foo"`, in the order of the input, each once, at most UNKNOWN_MAX."""
 
 
+class AsGiven(NamedTuple):
+    """An object that was read, with the lists and maps that were given empty."""
+
+    obj: dict[str, Any]
+    unknown: list[str]
+    """As in Decoded."""
+    has_empty: bool
+    """Whether there are any that Go would not write."""
+
+
 def decode(value: object, type_: Type) -> Decoded:
+    """Return a value of JSON as an object of a type of shape STRUCT; raises DecodeError."""
+    obj, unknown, has_empty = decode_as_given(value, type_)
+    return Decoded(without_empty(obj, type_) if has_empty else obj, unknown)
+
+
+def decode_as_given(value: object, type_: Type) -> AsGiven:
     """Return a value of JSON as an object of a type of shape STRUCT; raises DecodeError."""
     findings: list[Finding] = []
     try:
@@ -44,12 +64,17 @@ def decode(value: object, type_: Type) -> Decoded:
     except StopDecodingError as stop:
         raise DecodeError(stop.finding.message) from stop
     if not findings:
-        return Decoded(obj, [])
+        return AsGiven(obj, [], False)
+    has_empty = False
+    unknown: dict[str, None] = {}
     for each in findings:
-        if each.kind is not UNKNOWN:
+        if each.kind is EMPTY:
+            has_empty = True
+        elif each.kind is UNKNOWN:
+            unknown[each.message] = None
+        else:
             raise DecodeError(each.message)
-    texts = dict.fromkeys(each.message for each in findings)
-    return Decoded(obj, list(texts)[:UNKNOWN_MAX])
+    return AsGiven(obj, list(unknown)[:UNKNOWN_MAX], has_empty)
 
 
 def normalize(value: object, type_: Type) -> dict[str, Any]:

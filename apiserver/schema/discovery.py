@@ -11,7 +11,7 @@ of the table, so that its YAML and protobuf forms are made as those of any objec
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -31,6 +31,8 @@ class Version(NamedTuple):
     rows: Sequence[Resource]
     freshness: str = CURRENT
     """STALE: an aggregated server did not answer, and this is what it last said."""
+    told: Sequence[Document] = ()
+    """Of an aggregated server: its resources, as it tells them."""
 
 
 class Group(NamedTuple):
@@ -38,6 +40,17 @@ class Group(NamedTuple):
 
     name: str
     versions: Sequence[Version]
+
+
+class RemoteVersion(NamedTuple):
+    """One version of a group that an aggregated server serves."""
+
+    group: str
+    version: str
+    group_priority: int
+    version_priority: int
+    resources: Sequence[Document]
+    freshness: str
 
 
 def groups_of(rows: Iterable[Resource]) -> list[Group]:
@@ -49,6 +62,52 @@ def groups_of(rows: Iterable[Resource]) -> list[Group]:
         Group(group, [Version(version, listed) for version, listed in versions.items()])
         for group, versions in found.items()
     ]
+
+
+def with_remotes(
+    groups: Sequence[Group],
+    remotes: Iterable[RemoteVersion],
+    priority: Callable[[str, str], tuple[int, int]],
+) -> list[Group]:
+    """Return groups with those of aggregated servers at their places.
+
+    priority: returns those of what this server serves itself, by group and version; higher is
+    earlier.
+    """
+    found = list(groups)
+    for each in remotes:
+        version = Version(each.version, (), each.freshness, each.resources)
+        position = next((at for at, group in enumerate(found) if group.name == each.group), -1)
+        if position < 0:
+            place = _place(found, each, priority)
+            found.insert(place, Group(each.group, [version]))
+            continue
+        group = found[position]
+        others = [other for other in group.versions if other.name != each.version]
+        before = [
+            other
+            for other in others
+            if priority(each.group, other.name)[1] >= each.version_priority
+        ]
+        versions = [*before, version, *others[len(before) :]]
+        found[position] = Group(each.group, versions)
+    return found
+
+
+def _place(
+    groups: Sequence[Group],
+    remote: RemoteVersion,
+    priority: Callable[[str, str], tuple[int, int]],
+) -> int:
+    for position, group in enumerate(groups):
+        own = priority(group.name, group.versions[0].name)[0] if group.name else _FIRST
+        if (-own, group.name) > (-remote.group_priority, remote.group) and position:
+            return position
+    return len(groups)
+
+
+_FIRST: Final = 1 << 30
+"""The priority of the core group, which stands alone."""
 
 
 def api_versions(server_address: str) -> Document:
@@ -154,12 +213,17 @@ def _aggregated_group(group: Group) -> Document:
         "versions": [
             {
                 "version": each.name,
-                "resources": [_aggregated_resource(row) for row in each.rows],
+                **_aggregated_resources(each),
                 "freshness": each.freshness,
             }
             for each in group.versions
         ],
     }
+
+
+def _aggregated_resources(version: Version) -> Document:
+    found = [*map(_aggregated_resource, version.rows), *version.told]
+    return {"resources": found} if found or version.freshness == CURRENT else {}
 
 
 def _aggregated_resource(row: Resource) -> Document:

@@ -9,11 +9,13 @@ the way out puts its own part in front.
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_text import quote
 
 UNKNOWN: Final = "unknown field"
 ERROR: Final = "error"
 TYPE_ERROR: Final = "type error"
+EMPTY: Final = "explicit empty list or map"
+"""Not wrong: a list or map that was given, though Go would not write it."""
 
 
 class Finding:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apiserver.schema.stored_form import without_empty
 from kvstack.apiserver.schema.types import Field, Shape, Type
 from kvstack.apiserver.schema.zeros import zero
 
@@ -28,6 +29,7 @@ Obj = dict[str, Any]
 Value = Any
 """A value of JSON, or None."""
 
+_EMPTY: Final[tuple[Value, ...]] = (None, [], {})
 _MAP: Final = re.compile(r"^map\[[\w./-]+\](.+)$")
 _SCALARS: Final[Mapping[str, Value]] = {
     "string": "",
@@ -106,7 +108,8 @@ def _holder(value: Value, schema: Type, declared: list[list[str]], package: str)
 def _outside(value: Value, type_: Type | None, name: str) -> Value:
     """Return a value of a type that is no internal one."""
     if value is not None:
-        return value
+        is_struct = type_ is not None and type_.shape is Shape.STRUCT
+        return without_empty(value, type_) if type_ is not None and is_struct else value
     if name in _ZEROS:
         return _ZEROS[name]
     return zero(type_)() if type_ is not None and type_.shape is Shape.STRUCT else None
@@ -122,7 +125,7 @@ def _struct(obj: Obj, type_: Type | None, declared: list[list[str]], package: st
         field = by_go_name.get(name)
         value = None if field is None else obj.get(field.name)
         key, _, options = tag[0].partition(",") if tag else ("", "", "")
-        if value is None and "omitempty" in options:
+        if value in _EMPTY and "omitempty" in options:
             continue
         found[key or name] = _print(value, None if field is None else field.type, text, package)
     return found
@@ -134,7 +137,8 @@ def _embedded(obj: Obj, type_: Type | None, text: str, package: str) -> Obj:
         return {name: obj[name] for name in ("kind", "apiVersion") if name in obj}
     if last in {"ObjectMeta", "ListMeta"}:
         metadata: Obj = obj.get("metadata", {})
-        return metadata
+        field = None if type_ is None else type_.fields.get("metadata")
+        return metadata if field is None else without_empty(metadata, field.type)
     printed: Obj = _print(obj, type_, text, package)
     return printed
 

@@ -42,6 +42,20 @@ def load() -> Table:
     return _built_in().table()
 
 
+def built_in_types() -> Mapping[str, Type]:
+    """Return the types of the built-in kinds, by their names in OpenAPI v3; costs nothing."""
+    return _built_in().types
+
+
+@cache
+def built_in_type(kind: Kind) -> Type:
+    """Return the type of a built-in kind of objects or bodies; KeyError: there is none."""
+    found = _built_in().table().type_of(kind)
+    if found is None:
+        raise KeyError(kind)
+    return found
+
+
 def read_table(data: bytes) -> Table:
     """Return the table that the contents of a data file describe."""
     return _read(data).table()

@@ -18,7 +18,7 @@ the last member counts alone: `json_text.parse` and `json_text.repeated_fields` 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects.json_text import (
+from kvstack.apiserver.objects.text.json_text import (
     FINDINGS_MAX,
     RepeatedMembers,
     duplicate_field,

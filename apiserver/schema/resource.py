@@ -4,11 +4,11 @@ Built-in kinds and custom resources have the same rows; those of custom resource
 definition is established.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_text import quote
 from kvstack.apiserver.schema.types import Type
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -134,6 +134,14 @@ class Resource:
     """Whether a delete answers the last state of the object, and not a Status."""
     patches: tuple[str, ...] = BUILT_IN_PATCHES
     is_custom: bool = False
+    component: str = ""
+    """Of a custom resource: the name of its OpenAPI component; that of the list ends in `List`."""
+    components: Callable[[], Mapping[str, Any]] = dict
+    """Return the OpenAPI components of a custom resource by name."""
+    deprecation: str = ""
+    """What is told with every answer."""
+    fingerprint: str = ""
+    """Of a custom resource: another one when anything about it is different."""
 
     @property
     def group_version(self) -> str:

@@ -32,9 +32,12 @@ Read = Callable[[Value, list[Finding]], Value]
 class _Omitted:
     __slots__ = ()
 
+    def __bool__(self) -> bool:
+        return False
+
 
 OMITTED: Final = _Omitted()
-"""Stands for a value that could not be read."""
+"""Stands for a value that could not be read, or is to be left out."""
 
 
 def mismatch(value: object, go_type: str, findings: list[Finding]) -> _Omitted:

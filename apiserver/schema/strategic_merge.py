@@ -19,9 +19,9 @@ list that are null, objects as keys), the patch is refused as malformed.
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects.go_text import go_plain, quote
-from kvstack.apiserver.objects.json_text import Json, copied
 from kvstack.apiserver.objects.status import ApiError, bad_request, generic, unknown
+from kvstack.apiserver.objects.text.go_text import go_plain, quote
+from kvstack.apiserver.objects.text.json_text import Json, copied
 from kvstack.apiserver.schema.types import Field, Shape, Type
 
 Obj = dict[str, Any]

@@ -35,6 +35,13 @@ class Priority(NamedTuple):
     version: int
 
 
+CUSTOM_PRIORITY: Final = Priority(1000, 100)
+"""Of the groups and versions of custom resources."""
+_AGGREGATOR: Final = "apiregistration.k8s.io"
+_FIRST: Final = Priority(1 << 20, 1)
+"""Of the group that no APIService stands for."""
+
+
 class Table:
     """All resources that can be served, and all types."""
 
@@ -55,6 +62,13 @@ class Table:
         self._by_kind: dict[Kind, Resource] = {}
         for each in resources:
             self.add(each)
+
+    def priority(self, group: str, version: str) -> Priority:
+        """Return where discovery lists a group and version, also those of custom resources."""
+        found = self.priorities.get(f"{group}/{version}" if group else version)
+        if found is None and group == _AGGREGATOR:
+            return _FIRST
+        return found or CUSTOM_PRIORITY
 
     def resource(self, group: str, version: str, name: str) -> Resource | None:
         """Return the row of a resource by its plural name."""

@@ -4,7 +4,8 @@ A walker takes a value that is not null, and the list of findings it adds to; it
 its own, or OMITTED where it could not read one. Of a struct it
 
 - drops fields that are not known, and nulls,
-- drops zero values that Go leaves out, and adds those that Go always writes,
+- drops zero values that Go leaves out, and adds those that Go always writes; of lists and maps that
+  are given empty it tells, and keeps them,
 - puts the fields in the order of the struct, and the keys of maps in theirs.
 
 Nothing here looks at more than the type; what kinds add to that are their hooks.
@@ -14,8 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
-from kvstack.apiserver.schema.findings import ERROR, UNKNOWN, Finding, StopDecodingError
+from kvstack.apiserver.schema.findings import EMPTY, ERROR, UNKNOWN, Finding, StopDecodingError
 from kvstack.apiserver.schema.scalars import OMITTED, Read, Value, mismatch, reader
+from kvstack.apiserver.schema.stored_form import is_left_out_empty
 from kvstack.apiserver.schema.types import Field, Shape, Type
 from kvstack.apiserver.schema.zeros import always_written, zero
 
@@ -32,6 +34,11 @@ def walker(type_: Type) -> Read:
         type_.compiled[_COMPILED] = lambda value, findings: walker(type_)(value, findings)
         found = type_.compiled[_COMPILED] = _make(type_)
     return cast("Read", found)
+
+
+def set_walker(type_: Type, read: Read) -> None:
+    """Give a type a walker that was made elsewhere, in the place of its own."""
+    type_.compiled[_COMPILED] = read
 
 
 def _make(type_: Type) -> Read:
@@ -51,6 +58,7 @@ def _struct(type_: Type) -> Read:
     fields = type_.fields
     members = {name: _member(field) for name, field in fields.items()}
     find = members.get
+    kept_empty = {name for name, field in fields.items() if is_left_out_empty(field)}
     always = always_written(type_)
     order = tuple(fields)
     struct = type_.name.rpartition(".")[2]
@@ -83,6 +91,10 @@ def _struct(type_: Type) -> Read:
                         before = len(findings)
                     if item or (keeps_zero and item is not OMITTED):
                         got[name] = item
+                    elif name in kept_empty and item is not OMITTED:
+                        got[name] = item
+                        findings.append(Finding(EMPTY))
+                        before = len(findings)
         except StopDecodingError as stop:
             stop.finding.enter_field(struct, fields[name].embedded_in, name)
             raise
@@ -196,24 +208,26 @@ def _entry(key: str, value: Value, read: Read, findings: list[Finding]) -> Value
     return found
 
 
-def _schema_or_bool(read: Read, value: Value, _findings: list[Finding]) -> Value:
+def _schema_or_bool(read: Read, value: Value, findings: list[Finding]) -> Value:
     if isinstance(value, bool):
         return value
     if isinstance(value, dict):
-        return _on_its_own(read, value)
+        return _on_its_own(read, value, findings)
     raise StopDecodingError(Finding(ERROR, "boolean or JSON schema expected"))
 
 
-def _schema_or_array(read: Read, value: Value, _findings: list[Finding]) -> Value:
+def _schema_or_array(read: Read, value: Value, findings: list[Finding]) -> Value:
     if isinstance(value, list):
-        return [_on_its_own(read, {} if each is None else each) for each in value] or None
-    return _on_its_own(read, value) if isinstance(value, dict) else None
+        return [
+            _on_its_own(read, {} if each is None else each, findings) for each in value
+        ] or OMITTED
+    return _on_its_own(read, value, findings) if isinstance(value, dict) else OMITTED
 
 
-def _schema_or_strings(read: Read, value: Value, _findings: list[Finding]) -> Value:
+def _schema_or_strings(read: Read, value: Value, findings: list[Finding]) -> Value:
     if isinstance(value, list):
         return [_text(each) for each in value] or None
-    return _on_its_own(read, value) if isinstance(value, dict) else None
+    return _on_its_own(read, value, findings) if isinstance(value, dict) else None
 
 
 def _text(value: Value) -> str:
@@ -224,12 +238,14 @@ def _text(value: Value) -> str:
     raise StopDecodingError(found[0])
 
 
-def _on_its_own(read: Read, value: Value) -> Value:
+def _on_its_own(read: Read, value: Value, findings: list[Finding]) -> Value:
     """Read a value as a type does that decodes itself: leniently, and up to the first error."""
     found: list[Finding] = []
     result = read(value, found)
     for each in found:
-        if each.kind is not UNKNOWN:
+        if each.kind is EMPTY:
+            findings.append(Finding(EMPTY))
+        elif each.kind is not UNKNOWN:
             raise StopDecodingError(each)
     return result
 

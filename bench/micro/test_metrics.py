@@ -9,20 +9,20 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from kvstore.batch import Inbox, Outbox
-from kvstore.server.metrics.calls import Calls, Slow
+from kvstore.server.metrics.calls import CallCounters, SlowCalls
 from kvstore.wire import rpc
 
 CALLS = 500
 STAGES = (0, 0, 0, 0)
 
 
-def _told(slow: Slow) -> None:
+def _told(slow: SlowCalls) -> None:
     raise AssertionError(slow)
 
 
 @pytest.mark.parametrize("late_turns", [0, 2])
 def test_count_puts(benchmark: BenchmarkFixture, late_turns: int) -> None:
-    calls = Calls(10**18, _told)
+    calls = CallCounters(10**18, _told)
     firsts = count(1, CALLS)
     waiting: list[list[tuple[int, int, bytes]]] = []
 
@@ -36,8 +36,8 @@ def test_count_puts(benchmark: BenchmarkFixture, late_turns: int) -> None:
         begin(inbox, out)
 
     def begin(inbox: Inbox, out: Outbox) -> None:
-        calls.arrived(inbox, 1, STAGES)
-        calls.left(out, 2)
+        calls.count_arrivals(inbox, 1, STAGES)
+        calls.count_answers(out, 2)
 
     benchmark(turn)
     assert calls.open_calls == len(waiting) * CALLS
@@ -45,11 +45,11 @@ def test_count_puts(benchmark: BenchmarkFixture, late_turns: int) -> None:
 
 @pytest.mark.parametrize("streams", ["watches", "mixed"])
 def test_count_deliveries(benchmark: BenchmarkFixture, streams: str) -> None:
-    calls = Calls(10**18, _told)
+    calls = CallCounters(10**18, _told)
     opened = [(1, rpc.WATCH)]
     if streams == "mixed":
         opened.append((2, rpc.LEASE_KEEP_ALIVE))
-    calls.arrived(Inbox(opened=opened), 1, STAGES)
+    calls.count_arrivals(Inbox(opened=opened), 1, STAGES)
     out = Outbox(deliveries=[(1, b"x" * 20, b"y" * 300)] * 1000)
-    benchmark(calls.left, out, 2)
+    benchmark(calls.count_answers, out, 2)
     assert calls.sent[rpc.WATCH] % 1000 == 0

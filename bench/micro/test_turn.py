@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from kvstore.apply.entry_context import EntryContext
+from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.batch import Inbox
 from kvstore.config.initial_cluster import initial_members
 from kvstore.config.parse import configure
@@ -24,7 +26,7 @@ from kvstore.config.sources import read_command_line
 from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
 from kvstore.runtime.clock import SystemClock
-from kvstore.runtime.log.log import Log
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
@@ -44,18 +46,18 @@ Call = tuple[int, int, bytes]
 def member(data_dir: Path, files: Files) -> Iterator[tuple[Node, Parts]]:
     """Run a member that has joined, and close it."""
     config = configure(read_command_line([f"--data-dir={data_dir}"]), {})
-    voice, clock = Log([], "info"), SystemClock()
-    places = prepare(data_dir, None, voice)
+    logger, clock = LineLogger([], "info"), SystemClock()
+    places = prepare(data_dir, None, logger)
     founding = Founding(
         config.name,
         lambda: initial_members(config, socket.gethostbyname),
         config.initial_cluster_token,
         is_new=True,
     )
-    booted = boot(places, founding, voice, files=files)
+    booted = boot(places, founding, logger, files=files)
     try:
         parts = build(
-            config, booted, snapshot_files(config, booted, places, voice, files), clock, voice
+            config, booted, snapshot_files(config, booted, places, logger, files), clock, logger
         )
         node = Node(parts)
         while not node.is_ready:
@@ -97,8 +99,9 @@ def test_apply_1000(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
 
         def apply_all(puts: list[bytes]) -> None:
             apply = parts.applier.apply
+            context = EntryContext(NO_CREDENTIAL, 0, NOW_NS)
             for body in puts:
-                assert apply(Field.PUT, body, NOW_NS)
+                assert apply(Field.PUT, body, context)
             parts.store.flush()
             parts.applier.take_events()
 

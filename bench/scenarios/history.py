@@ -50,12 +50,12 @@ def _cycle(revisions: int) -> Iterator[bytes]:
 
 
 def _read_past(run: Run, name: str, servers: Pair) -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     keys = list(keys_of(_KEYS))
     with Client(servers[name].endpoint) as client:
         now = client.revision()
         times = [
-            seconds_of(lambda: client.get(dice.choice(keys), revision=dice.randrange(20, now)))
+            seconds_of(lambda: client.get(rng.choice(keys), revision=rng.randrange(20, now)))
             for _ in range(run.size(_READS, 20))
         ]
         run.figures.add(_OLD_READ, name, percentile(times, 0.5) * 1000)

@@ -1,1 +1,1 @@
-"""Committed entries become results and events."""
+"""Applies committed entries: each becomes a result and events."""

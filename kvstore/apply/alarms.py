@@ -1,10 +1,10 @@
-"""Alarms: cluster-wide marks that make some requests fail the same way on every member.
+"""Alarms: cluster-wide flags that make some requests fail in the same way on every member.
 
 An alarm is (member, type), kept in etcd's `alarm` table as an AlarmMember key with no value.
 NOSPACE refuses what grows the store; CORRUPT refuses nearly everything that goes through the log.
 """
 
-from kvstore.mvcc.backend import Backend, Table
+from kvstore.backend import Backend, Table, scan_all
 from kvstore.wire.gen import rpc_pb2 as pb
 
 Alarm = tuple[int, int]  # (member id, pb.AlarmType)
@@ -24,9 +24,9 @@ class Alarms:
         self.corrupt = False
 
     def restore(self) -> None:
-        """Read the raised alarms from the backend, anew if it was replaced."""
+        """Read the raised alarms from the backend, again if it was replaced."""
         self._raised = set()
-        for key, _ in self._backend.scan(Table.ALARM, b"", None, 1 << 20):
+        for key, _ in scan_all(self._backend, Table.ALARM):
             row = pb.AlarmMember.FromString(key)
             self._raised.add((row.memberID, row.alarm))
         self._refresh()

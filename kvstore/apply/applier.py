@@ -1,12 +1,14 @@
-"""One committed request becomes one result: response bytes, or a refusal that changed nothing.
+"""Applies one committed request: the result is response bytes, or a refusal that changed nothing.
 
-Checks stand in etcd's order, outermost first: CORRUPT alarm, NOSPACE alarm, permission, quota,
-store. They look only at replicated state and at the credential in the entry's header, so every
-member decides alike. The quota is the exception etcd makes: a write over it is performed and then
-answered with NOSPACE, and the alarm is raised.
+Checks are made in etcd's order: CORRUPT alarm, NOSPACE alarm, permission, quota, store. They depend
+only on replicated state and on the credential in the entry's header, so every member decides alike.
+The quota is the exception etcd makes: a write above it is performed and then answered with NOSPACE,
+and the alarm is raised.
 
-Requests are named by their field number in InternalRaftRequest. What an entry does to watchers
-is gathered in `events`, in order; who waits for the result is the caller's affair.
+Requests are identified by their field number in InternalRaftRequest. What an entry means to
+watchers is collected in `events`, in order. Who waits for the result is not known here.
+
+Rule: what belongs to one entry (credential, index) comes as an argument and is kept nowhere.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from kvstore.apply.alarms import Alarms
 from kvstore.apply.auth_guard import WRITE, Guard
 from kvstore.apply.auth_requests import AuthRequests
 from kvstore.apply.compare_and_put import CompareAndPut
+from kvstore.apply.entry_context import EntryContext
 from kvstore.apply.membership import Membership
 from kvstore.apply.plain_put import PlainPut
 from kvstore.apply.quota import (
@@ -29,10 +32,10 @@ from kvstore.apply.quota import (
 )
 from kvstore.apply.txn import Result, TxnRunner, bind_lease, check_put, resolve_put
 from kvstore.auth.store import AuthStore
-from kvstore.auth.tokens import NOBODY, Who
+from kvstore.auth.tokens import Credential
+from kvstore.backend import Backend
 from kvstore.errors import CORRUPT, LEASE_NOT_FOUND, NO_SPACE, CorruptionError, Refusal
 from kvstore.lease.lessor import Lessor
-from kvstore.mvcc.backend import Backend
 from kvstore.mvcc.store import Event, Store
 from kvstore.wire import splice
 from kvstore.wire.gen import membership_pb2
@@ -56,12 +59,12 @@ _REFUSED_WHEN_CORRUPT: Final = frozenset(
 )
 _EMPTY: Final = b""
 
-# Requests that live in the log only for the answer of the member that proposed them.
+# Requests that are in the log only for the answer of the member that proposed them.
 _ANSWERED_BY_PROPOSER_ONLY: Final = frozenset({Field.RANGE, Field.DOWNGRADE_VERSION_TEST})
 
 
 class Applier:
-    """Applies requests to one member's state; every method runs to its end."""
+    """Applies requests to the state of one member."""
 
     def __init__(
         self,
@@ -86,14 +89,12 @@ class Applier:
         self.guard = Guard(auth, lessor)
         self._auth_requests = AuthRequests(auth, self.header)
         self._auth_fields = self._auth_requests.fields
-        self.who: Who = NOBODY  # in the header of the entry that is applied; matters with auth on
-        self.index = 0  # of that entry; matters to requests about users and roles
         self.term = 0  # raft's, for response headers
-        self._room_bytes = NO_LIMIT_BYTES  # what a write may cost before it is over the quota
+        self._room_bytes = NO_LIMIT_BYTES  # a write of this cost or more exceeds the quota
         self.events: list[Event] = []  # since they were last taken
-        self.over_quota = False  # a write went over the quota: the caller proposes the alarm
+        self.over_quota = False  # a write exceeded the quota: the caller proposes the alarm
         self.txns = TxnRunner(store, lessor)
-        self._handlers: dict[int, Callable[[bytes, int], Result]] = {
+        self._handlers: dict[int, Callable[[bytes, EntryContext], Result]] = {
             Field.DELETE_RANGE: self._delete_range,
             Field.TXN: self._txn_bytes,
             Field.COMPACTION: self._compaction,
@@ -107,12 +108,12 @@ class Applier:
         }
 
     def begin_batch(self, term: int) -> None:
-        """Take what is the same for a batch of entries: raft's term, and the room for writes."""
+        """Set what is the same for a batch of entries: raft's term, and the room for writes."""
         self.term = term
         self._room_bytes = self._quota.room_bytes(self._backend.size_in_use_bytes())
 
     def take_events(self) -> list[Event]:
-        """Hand over the events since the last call."""
+        """Return the events since the last call."""
         taken, self.events = self.events, []
         return taken
 
@@ -120,17 +121,17 @@ class Applier:
         """Return the encoded header field of a response at the current revision."""
         return self._headers.field(self._store.revision, self.term)
 
-    def apply(self, field: int, body: bytes, now_ns: int) -> Result:
+    def apply(self, field: int, body: bytes, context: EntryContext) -> Result:
         """Apply one request given as bytes and return its response or why it was refused.
 
         An unknown request means that this binary does not understand the log: CorruptionError.
         """
         if field == Field.PUT:
-            return self.put(pb.PutRequest.FromString(body))
+            return self.put(pb.PutRequest.FromString(body), context.credential)
         if field in _ANSWERED_BY_PROPOSER_ONLY:
             return _EMPTY
         if field in self._auth_fields:
-            return self._auth_requests.apply(field, body, self.who, self.index, now_ns)
+            return self._auth_requests.apply(field, body, context)
         handler = self._handlers.get(field)
         if handler is None:
             raise CorruptionError(
@@ -138,16 +139,16 @@ class Applier:
             )
         if self._alarms.corrupt and field in _REFUSED_WHEN_CORRUPT:
             return CORRUPT
-        return handler(body, now_ns)
+        return handler(body, context)
 
-    def put(self, request: pb.PutRequest) -> Result:
+    def put(self, request: pb.PutRequest, credential: Credential) -> Result:
         """Apply one put."""
         alarms = self._alarms
         if alarms.corrupt:
             return CORRUPT
         if alarms.no_space:
             return NO_SPACE
-        if self._auth.enabled and (denied := self.guard.put(self.who, request)) is not None:
+        if self._auth.enabled and (denied := self.guard.put(credential, request)) is not None:
             return denied
         store = self._store
         lessor = self._lessor
@@ -177,7 +178,7 @@ class Applier:
     def put_run(self, puts: Sequence[PlainPut]) -> int | None:
         """Apply puts that follow one another in the log (the hot path); return the first revision.
 
-        None, with nothing done, where they must be looked at one by one, by put().
+        None, with nothing done, if each must be applied by put().
         """
         alarms = self._alarms
         if alarms.corrupt or alarms.no_space or self._auth.enabled:
@@ -197,13 +198,13 @@ class Applier:
         """Return the responses to a run of puts that made count revisions from this one on."""
         return self._headers.run(first_revision, count, self.term)
 
-    def txn(self, request: pb.TxnRequest) -> Result:
+    def txn(self, request: pb.TxnRequest, credential: Credential) -> Result:
         """Apply one transaction."""
         if self._alarms.corrupt:
             return CORRUPT
         if self._alarms.no_space and txn_cost_bytes(request) > 0:
             return NO_SPACE
-        if self._auth.enabled and (denied := self.guard.txn(self.who, request)) is not None:
+        if self._auth.enabled and (denied := self.guard.txn(credential, request)) is not None:
             return denied
         room_bytes = self._room_bytes
         fits = (
@@ -219,13 +220,13 @@ class Applier:
             return NO_SPACE
         return splice.txn_response(self.header(), succeeded, ops)
 
-    def compare_and_put(self, planned: CompareAndPut) -> Result:
-        """Apply a planned transaction (a hot path); to the same end as txn() of its request."""
+    def compare_and_put(self, planned: CompareAndPut, credential: Credential) -> Result:
+        """Apply a planned transaction (a hot path); the result is that of txn() of its request."""
         alarms = self._alarms
         if alarms.corrupt or alarms.no_space or self._auth.enabled:
-            return self.txn(planned.request)
+            return self.txn(planned.request, credential)
         if planned.cost_bytes >= self._room_bytes:
-            return self.txn(planned.request)
+            return self.txn(planned.request, credential)
         store, lessor, runner = self._store, self._lessor, self.txns
         if not planned.holds(store.numbers(planned.compared)):
             runner.count_planned()
@@ -245,12 +246,12 @@ class Applier:
         header = self._headers.field(event.main, self.term)
         return splice.put_in_txn_response(header, event.main)
 
-    def _txn_bytes(self, body: bytes, _now_ns: int) -> Result:
-        return self.txn(pb.TxnRequest.FromString(body))
+    def _txn_bytes(self, body: bytes, context: EntryContext) -> Result:
+        return self.txn(pb.TxnRequest.FromString(body), context.credential)
 
-    def _delete_range(self, body: bytes, _now_ns: int) -> Result:
+    def _delete_range(self, body: bytes, context: EntryContext) -> Result:
         request = pb.DeleteRangeRequest.FromString(body)
-        denied = self.guard.delete_range(self.who, request)
+        denied = self.guard.delete_range(context.credential, request)
         if denied is not None:
             return denied
         store = self._store
@@ -266,17 +267,17 @@ class Applier:
         self.events += events
         return splice.delete_response(self.header(), len(events), previous)
 
-    def _compaction(self, body: bytes, _now_ns: int) -> Result:
+    def _compaction(self, body: bytes, _context: EntryContext) -> Result:
         request = pb.CompactionRequest.FromString(body)
         refusal = self._store.compact(request.revision)
         return self.header() if refusal is None else refusal
 
-    def _lease_grant(self, body: bytes, now_ns: int) -> Result:
+    def _lease_grant(self, body: bytes, context: EntryContext) -> Result:
         request = pb.LeaseGrantRequest.FromString(body)
         if self._alarms.no_space:
             return NO_SPACE
         fits = self._room_bytes > LEASE_COST_BYTES
-        granted = self._lessor.grant(request.ID, request.TTL, now_ns)
+        granted = self._lessor.grant(request.ID, request.TTL, context.now_ns)
         if isinstance(granted, Refusal):
             return granted
         if not fits:
@@ -284,10 +285,10 @@ class Applier:
             return NO_SPACE
         return splice.lease_response(self.header(), request.ID, granted)
 
-    def _lease_revoke(self, body: bytes, _now_ns: int) -> Result:
+    def _lease_revoke(self, body: bytes, context: EntryContext) -> Result:
         request = pb.LeaseRevokeRequest.FromString(body)
         if self._auth.enabled:
-            denied = self.guard.lease_keys(self.who, request.ID, WRITE)
+            denied = self.guard.lease_keys(context.credential, request.ID, WRITE)
             if denied is not None:
                 return denied
         keys = self._lessor.revoke(request.ID)
@@ -301,13 +302,13 @@ class Applier:
             self.events += store.end()
         return self.header()
 
-    def _lease_checkpoint(self, body: bytes, _now_ns: int) -> Result:
+    def _lease_checkpoint(self, body: bytes, _context: EntryContext) -> Result:
         request = pb.LeaseCheckpointRequest.FromString(body)
         for checkpoint in request.checkpoints:
             self._lessor.checkpoint(checkpoint.ID, checkpoint.remaining_TTL, persist=True)
         return self.header()
 
-    def _alarm(self, body: bytes, _now_ns: int) -> Result:
+    def _alarm(self, body: bytes, _context: EntryContext) -> Result:
         request = pb.AlarmRequest.FromString(body)
         alarms = self._alarms
         alarm = (request.memberID, request.alarm)
@@ -327,12 +328,12 @@ class Applier:
         )
         return self.header() + answer.SerializeToString()
 
-    def _cluster_version_set(self, body: bytes, _now_ns: int) -> Result:
+    def _cluster_version_set(self, body: bytes, _context: EntryContext) -> Result:
         request = membership_pb2.ClusterVersionSetRequest.FromString(body)
         self._membership.set_version(request.ver)
         return _EMPTY
 
-    def _member_attributes(self, body: bytes, _now_ns: int) -> Result:
+    def _member_attributes(self, body: bytes, _context: EntryContext) -> Result:
         request = membership_pb2.ClusterMemberAttrSetRequest.FromString(body)
         attributes = request.member_attributes
         self._membership.set_attributes(
@@ -340,7 +341,7 @@ class Applier:
         )
         return _EMPTY
 
-    def _downgrade_info(self, body: bytes, _now_ns: int) -> Result:
+    def _downgrade_info(self, body: bytes, _context: EntryContext) -> Result:
         request = membership_pb2.DowngradeInfoSetRequest.FromString(body)
         self._membership.set_downgrade(request.ver if request.enabled else None)
         return _EMPTY

@@ -1,12 +1,13 @@
-"""The requests about users and roles, applied: one row changed, or a refusal, and the answer.
+"""Applies the requests about users and roles: one row changes, or the request is refused.
 
-Who asked is in the entry's header. All but these need the root role, checked here on every member:
+The credential is in the entry's header. All but these need the root role, checked here on every
+member:
 
-    Authenticate   proves itself by a password, which was checked before the entry was made
-    AuthStatus     tells everybody
-    UserGet        of oneself            RoleGet   of a role one has
+    Authenticate   the password was verified before the entry was made
+    AuthStatus     open to everybody
+    UserGet        of the caller's own user        RoleGet   of a role the caller has
 
-What only reads is answered by the member that proposed it; the others pass it over.
+Requests that only read are answered by the member that proposed them; the others ignore the result.
 """
 
 from collections.abc import Callable
@@ -14,9 +15,9 @@ from typing import Final
 
 from google.protobuf.message import Message
 
+from kvstore.apply.entry_context import EntryContext
 from kvstore.apply.txn import Result
 from kvstore.auth.store import ROOT, AuthStore
-from kvstore.auth.tokens import Who
 from kvstore.errors import (
     PERMISSION_NOT_GIVEN,
     ROLE_NOT_FOUND,
@@ -29,7 +30,8 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.auth_pb2 import Permission
 from kvstore.wire.internal import Field
 
-Handler = Callable[[bytes], Message | Refusal | None]
+_Response = Message | Refusal | None  # None: a response with nothing but the header
+_Handler = Callable[[bytes, EntryContext], _Response]
 
 OPEN_TO_ALL: Final = frozenset(
     {Field.AUTHENTICATE, Field.AUTH_STATUS, Field.AUTH_USER_GET, Field.AUTH_ROLE_GET}
@@ -44,11 +46,8 @@ class AuthRequests:
         """Take the store, and what makes the header of a response."""
         self._auth = auth
         self._header = header
-        self._who: Who = ("", 0)
-        self._index = 0
-        self._now_ns = 0
-        self._handlers: dict[int, Handler] = {
-            Field.AUTH_ENABLE: lambda _: self._auth.enable(),
+        self._handlers: dict[int, _Handler] = {
+            Field.AUTH_ENABLE: self._enable,
             Field.AUTH_DISABLE: self._disable,
             Field.AUTH_STATUS: self._status,
             Field.AUTHENTICATE: self._authenticate,
@@ -58,8 +57,8 @@ class AuthRequests:
             Field.AUTH_USER_CHANGE_PASSWORD: self._user_change_password,
             Field.AUTH_USER_GRANT_ROLE: self._user_grant_role,
             Field.AUTH_USER_REVOKE_ROLE: self._user_revoke_role,
-            Field.AUTH_USER_LIST: lambda _: pb.AuthUserListResponse(users=auth.user_names()),
-            Field.AUTH_ROLE_LIST: lambda _: pb.AuthRoleListResponse(roles=auth.role_names()),
+            Field.AUTH_USER_LIST: self._user_list,
+            Field.AUTH_ROLE_LIST: self._role_list,
             Field.AUTH_ROLE_ADD: self._role_add,
             Field.AUTH_ROLE_DELETE: self._role_delete,
             Field.AUTH_ROLE_GET: self._role_get,
@@ -72,74 +71,84 @@ class AuthRequests:
         """The requests that are applied here."""
         return frozenset(self._handlers)
 
-    def apply(self, field: int, body: bytes, who: Who, index: int, now_ns: int) -> Result:
-        """Apply one request of the entry at index; who: from its header."""
+    def apply(self, field: int, body: bytes, context: EntryContext) -> Result:
+        """Apply one request of the entry that context belongs to."""
         if field not in OPEN_TO_ALL:
-            refusal = self._auth.check_admin(who)
+            refusal = self._auth.check_admin(context.credential)
             if refusal is not None:
                 return refusal
-        self._who, self._index, self._now_ns = who, index, now_ns
-        answer = self._handlers[field](body)
-        if isinstance(answer, Refusal):
-            return answer
-        return self._header() if answer is None else self._header() + answer.SerializeToString()
+        response = self._handlers[field](body, context)
+        if isinstance(response, Refusal):
+            return response
+        header = self._header()
+        return header if response is None else header + response.SerializeToString()
 
-    def _disable(self, _body: bytes) -> None:
+    def _enable(self, _body: bytes, _context: EntryContext) -> _Response:
+        return self._auth.enable()
+
+    def _disable(self, _body: bytes, _context: EntryContext) -> _Response:
         self._auth.disable()
+        return None
 
-    def _status(self, _body: bytes) -> Message:
+    def _status(self, _body: bytes, _context: EntryContext) -> _Response:
         return pb.AuthStatusResponse(enabled=self._auth.enabled, authRevision=self._auth.revision)
 
-    def _authenticate(self, body: bytes) -> Message | Refusal:
+    def _authenticate(self, body: bytes, context: EntryContext) -> _Response:
         request = internal.InternalAuthenticateRequest.FromString(body)
-        # The index is that of the database before this entry.
+        # The index in a token is that of the database before this entry.
         token = self._auth.authenticate(
-            request.name, request.simple_token, self._index - 1, self._now_ns
+            request.name, request.simple_token, context.index - 1, context.now_ns
         )
         return token if isinstance(token, Refusal) else pb.AuthenticateResponse(token=token)
 
-    def _user_add(self, body: bytes) -> Refusal | None:
+    def _user_list(self, _body: bytes, _context: EntryContext) -> _Response:
+        return pb.AuthUserListResponse(users=self._auth.user_names())
+
+    def _role_list(self, _body: bytes, _context: EntryContext) -> _Response:
+        return pb.AuthRoleListResponse(roles=self._auth.role_names())
+
+    def _user_add(self, body: bytes, context: EntryContext) -> _Response:
         request = pb.AuthUserAddRequest.FromString(body)
         options = request.options if request.HasField("options") else None
         if options is None or not options.no_password:
-            self._refuse_plain(request.password, request.hashedPassword)
+            _check_hashed(request.password, request.hashedPassword, context.index)
         return self._auth.add_user(request.name, options, request.hashedPassword)
 
-    def _user_delete(self, body: bytes) -> Refusal | None:
+    def _user_delete(self, body: bytes, _context: EntryContext) -> _Response:
         return self._auth.delete_user(pb.AuthUserDeleteRequest.FromString(body).name)
 
-    def _user_get(self, body: bytes) -> Message | Refusal:
+    def _user_get(self, body: bytes, context: EntryContext) -> _Response:
         name = pb.AuthUserGetRequest.FromString(body).name
-        refusal = self._auth.check_admin(self._who)
-        if refusal is not None and name != self._who[0]:
+        refusal = self._auth.check_admin(context.credential)
+        if refusal is not None and name != context.credential[0]:
             return refusal
         user = self._auth.user(name)
         return USER_NOT_FOUND if user is None else pb.AuthUserGetResponse(roles=user.roles)
 
-    def _user_change_password(self, body: bytes) -> Refusal | None:
+    def _user_change_password(self, body: bytes, context: EntryContext) -> _Response:
         request = pb.AuthUserChangePasswordRequest.FromString(body)
-        self._refuse_plain(request.password, request.hashedPassword)
+        _check_hashed(request.password, request.hashedPassword, context.index)
         return self._auth.change_password(request.name, request.hashedPassword)
 
-    def _user_grant_role(self, body: bytes) -> Refusal | None:
+    def _user_grant_role(self, body: bytes, _context: EntryContext) -> _Response:
         request = pb.AuthUserGrantRoleRequest.FromString(body)
         return self._auth.grant_role(request.user, request.role)
 
-    def _user_revoke_role(self, body: bytes) -> Refusal | None:
+    def _user_revoke_role(self, body: bytes, _context: EntryContext) -> _Response:
         request = pb.AuthUserRevokeRoleRequest.FromString(body)
         return self._auth.revoke_role(request.name, request.role)
 
-    def _role_add(self, body: bytes) -> Refusal | None:
+    def _role_add(self, body: bytes, _context: EntryContext) -> _Response:
         return self._auth.add_role(pb.AuthRoleAddRequest.FromString(body).name)
 
-    def _role_delete(self, body: bytes) -> Refusal | None:
+    def _role_delete(self, body: bytes, _context: EntryContext) -> _Response:
         return self._auth.delete_role(pb.AuthRoleDeleteRequest.FromString(body).role)
 
-    def _role_get(self, body: bytes) -> Message | Refusal:
+    def _role_get(self, body: bytes, context: EntryContext) -> _Response:
         name = pb.AuthRoleGetRequest.FromString(body).role
         auth = self._auth
-        refusal = auth.check_admin(self._who)
-        if refusal is not None and not auth.has_role(self._who[0], name):
+        refusal = auth.check_admin(context.credential)
+        if refusal is not None and not auth.has_role(context.credential[0], name):
             return refusal
         role = auth.role(name)
         if role is None:
@@ -148,20 +157,21 @@ class AuthRequests:
             perm=[ROOT_PERMISSION] if name == ROOT else role.keyPermission
         )
 
-    def _role_grant_permission(self, body: bytes) -> Refusal | None:
+    def _role_grant_permission(self, body: bytes, _context: EntryContext) -> _Response:
         request = pb.AuthRoleGrantPermissionRequest.FromString(body)
         if not request.HasField("perm"):
             return PERMISSION_NOT_GIVEN
         return self._auth.grant_permission(request.name, request.perm)
 
-    def _role_revoke_permission(self, body: bytes) -> Refusal | None:
+    def _role_revoke_permission(self, body: bytes, _context: EntryContext) -> _Response:
         request = pb.AuthRoleRevokePermissionRequest.FromString(body)
         return self._auth.revoke_permission(request.role, request.key, request.range_end)
 
-    def _refuse_plain(self, password: str, hashed_password: str) -> None:
-        """Give up on a password in plain text: each member would hash it differently."""
-        if password and not hashed_password:
-            raise CorruptionError(
-                f"log entry {self._index} holds a password that is not hashed, as an etcd before "
-                "3.5 wrote it: run etcd 3.5 or newer on this data until it has taken a snapshot"
-            )
+
+def _check_hashed(password: str, hashed_password: str, index: int) -> None:
+    """Raise CorruptionError for a password in plain text: each member would hash it differently."""
+    if password and not hashed_password:
+        raise CorruptionError(
+            f"log entry {index} holds a password that is not hashed, as an etcd before "
+            "3.5 wrote it: run etcd 3.5 or newer on this data until it has taken a snapshot"
+        )

@@ -1,12 +1,11 @@
-"""The one transaction everybody makes: if this key is as I know it, put that.
+"""The most common transaction, compare-and-put: if a key is unchanged, write a value.
 
     compare  one key, by version, create or mod revision
     success  one put, without options
     failure  nothing, or one range
 
-It is planned when it is admitted, so that applying it walks no messages. What it does is what
-`txn.TxnRunner` does with the same request, and tests hold both equal; every other transaction goes
-there.
+It is planned when it is admitted, so applying it reads no messages. The result is the same as that
+of `txn.TxnRunner` for the same request, which tests check; every other transaction is run there.
 """
 
 from typing import Final, NamedTuple
@@ -41,7 +40,7 @@ class CompareAndPut(NamedTuple):
     request: pb.TxnRequest
 
     def holds(self, numbers: Numbers | None) -> bool:
-        """Tell whether the comparison holds for the key as it is; None: it is not there."""
+        """Tell whether the comparison holds for the numbers of the key; None: there is no key."""
         relation, number = self.relation, self.number
         has = 0 if numbers is None else numbers[self.place]
         if relation == _EQUAL:
@@ -50,11 +49,11 @@ class CompareAndPut(NamedTuple):
             return has > number
         if relation == _LESS:
             return has < number
-        return has != number if relation == _NOT_EQUAL else True  # as etcd takes unknown ones
+        return has != number if relation == _NOT_EQUAL else True  # unknown ones hold, as in etcd
 
 
 def plan(request: pb.TxnRequest) -> CompareAndPut | None:
-    """Plan a transaction of this shape; None if it is another, or may be refused for its shape."""
+    """Plan a transaction of this shape; None for any other, and if it may be refused."""
     compares, success, failure = request.compare, request.success, request.failure
     if len(compares) != 1 or len(success) != 1 or len(failure) > 1:
         return None
@@ -84,7 +83,7 @@ def plan(request: pb.TxnRequest) -> CompareAndPut | None:
     else:
         number = compare.version
     cost_bytes = KEY_OVERHEAD_BYTES + len(key) + len(value)
-    # A hot path: half the price of CompareAndPut(...).
+    # A hot path: this costs half as much as CompareAndPut(...).
     planned: CompareAndPut = tuple.__new__(
         CompareAndPut,
         (

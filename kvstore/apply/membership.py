@@ -1,15 +1,16 @@
-"""Who the members are: the replicated list, changed only by applied entries.
+"""The replicated list of members, changed only by applied entries.
 
 Rows are etcd's: `members` hex id → member JSON, `members_removed` hex id → "removed",
-`cluster` clusterVersion / downgrade. A change that does not hold against the list at apply time is
-refused (node id 0 goes to raft), the same way on every member. Removed ids never come back.
+`cluster` clusterVersion / downgrade. A change that the list at apply time does not allow is refused
+(node id 0 goes to raft), in the same way on every member. Removed ids are never used again.
 
-What raft thinks of the configuration is raft's; this is what operators and clients are told.
+Raft keeps the configuration of its own; this list is what operators and clients see.
 """
 
 import json
 from typing import Final
 
+from kvstore.backend import Backend, Table, scan_all
 from kvstore.errors import (
     MEMBER_EXISTS,
     MEMBER_NOT_FOUND,
@@ -20,7 +21,6 @@ from kvstore.errors import (
     DataDirError,
     Refusal,
 )
-from kvstore.mvcc.backend import Backend, Table
 from kvstore.raft.model import ConfChange, ConfChangeType
 from kvstore.types import SERVER_VERSION
 from kvstore.wire.internal import V2Request
@@ -47,18 +47,18 @@ class Membership:
         self.removed: set[int] = set()
         self.cluster_version: str | None = None
         self.downgrade_target: str | None = None
-        self.was_lowered = False  # the cluster version, since whoever takes snapshots looked last
+        self.was_lowered = False  # the cluster version; reset when the log's snapshot is taken
 
     def restore(self) -> None:
-        """Read everything from the backend, anew if it was replaced."""
+        """Read everything from the backend, again if it was replaced."""
         self.members, self.removed = {}, set()
         self.downgrade_target = None
-        for key, value in self._backend.scan(Table.MEMBERS, b"", None, 1 << 20):
+        for key, value in scan_all(self._backend, Table.MEMBERS):
             member = decode_member(value)
             if _row_key(member.id) != key:
                 raise CorruptionError(f"members row {key!r} holds member {member.id:x}")
             self.members[member.id] = member
-        for key, _ in self._backend.scan(Table.MEMBERS_REMOVED, b"", None, 1 << 20):
+        for key, _ in scan_all(self._backend, Table.MEMBERS_REMOVED):
             self.removed.add(int(key, 16))
         version = self._backend.get(Table.CLUSTER, _VERSION)
         self.cluster_version = None if version is None else version.decode()
@@ -72,7 +72,7 @@ class Membership:
         return [self.members[member_id] for member_id in sorted(self.members)]
 
     def change(self, change: ConfChange) -> Refusal | None:
-        """Apply a committed configuration change, or say why it does not hold."""
+        """Apply a committed configuration change, or return why it is not allowed."""
         if change.node_id in self.removed:
             return MEMBER_NOT_FOUND
         match change.type:
@@ -86,20 +86,20 @@ class Membership:
                 raise CorruptionError(f"configuration change of unknown type {change.type}")
 
     def set_attributes(self, member_id: int, name: str, client_urls: list[str]) -> None:
-        """Note a member's published name and client URLs; those of a removed member are ignored."""
+        """Set a member's published name and client URLs; those of a removed member are ignored."""
         member = self.members.get(member_id)
         if member is None:
             if member_id in self.removed:
                 return
-            raise CorruptionError(f"attributes of member {member_id:x}, which nobody ever added")
+            raise CorruptionError(f"attributes of member {member_id:x}, which was never added")
         member.name = name
         member.client_urls = client_urls
         self._save(member)
 
     def correct(self, known: V2Members) -> list[int]:
-        """Make the list what a version 2 store says; return the ids whose rows were wrong.
+        """Set the list to that of a version 2 store; return the ids whose rows were wrong.
 
-        A member that has published nothing there keeps the name it was founded with.
+        A member that has published nothing there keeps the name it was created with.
         """
         wrong: list[int] = []
         for member in known.members.values():
@@ -120,7 +120,7 @@ class Membership:
         return wrong
 
     def apply_v2(self, request: V2Request) -> None:
-        """Apply what still matters of etcd 3.5's v2 requests: attributes and cluster version."""
+        """Apply the v2 requests of etcd 3.5 that still matter: attributes and cluster version."""
         if is_version(request.path):
             self.set_version(request.val)
             return
@@ -129,7 +129,7 @@ class Membership:
             self.set_attributes(*attributes)
 
     def set_version(self, version: str) -> None:
-        """Note the cluster version (major.minor.0); DataDirError for one above this server's."""
+        """Set the cluster version (major.minor.0); DataDirError for one above this server's."""
         try:
             wanted, own = parse_version(version), parse_version(SERVER_VERSION)
         except ValueError as error:
@@ -145,7 +145,7 @@ class Membership:
         self._backend.put(Table.CLUSTER, _VERSION, version.encode())
 
     def set_downgrade(self, target: str | None) -> None:
-        """Note a downgrade under way to target, or that there is none."""
+        """Set the target of the downgrade under way; None: there is none."""
         self.downgrade_target = target
         state = {"target-version": target or "", "enabled": target is not None}
         text = json.dumps(state, separators=(",", ":"))

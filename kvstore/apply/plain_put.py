@@ -1,27 +1,27 @@
-"""Puts of a key and a value and nothing more, which is what most writes are.
+"""Puts of a key and a value without any option, which is what most writes are.
 
     Router ──► plain_put(request, body) ──► the log ──► Committed ──► Applier.put_run(a run of them)
 
-Whatever more a put can ask (a lease, the previous value, to keep the value or the lease) has no
-meaning to be looked at here, so those that follow one another in the log are applied as one batch.
+No option (a lease, the previous value, ignore_value, ignore_lease) has to be looked at, so plain
+puts that follow one another in the log are applied as one batch.
 """
 
 from typing import Final, NamedTuple
 
 from kvstore.wire.gen import rpc_pb2 as pb
 
-_KEY_MAX: Final = 127  # bytes whose number takes one
+_KEY_MAX: Final = 127  # bytes; its length is encoded in one byte
 
 
 class PlainPut(NamedTuple):
-    """What such a put says."""
+    """The contents of such a put."""
 
     key: bytes
     value: bytes
 
 
 def plain_put(request: pb.PutRequest, body: bytes) -> PlainPut | None:
-    """Return what a parsed request says if that is all: the sizes tell that there is no more."""
+    """Return key and value of a parsed request if it has no more: the body's size tells."""
     key, value = request.key, request.value
     key_size, value_size = len(key), len(value)
     rest = len(body) - key_size - value_size
@@ -34,6 +34,6 @@ def plain_put(request: pb.PutRequest, body: bytes) -> PlainPut | None:
     else:
         is_all = rest == 6 and value_size <= 2_097_151
     if is_all and 0 < key_size <= _KEY_MAX:
-        plain: PlainPut = tuple.__new__(PlainPut, (key, value))  # half the price of PlainPut(...)
+        plain: PlainPut = tuple.__new__(PlainPut, (key, value))  # half the cost of PlainPut(...)
         return plain
     return None

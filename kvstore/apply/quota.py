@@ -1,4 +1,4 @@
-"""What a request may add to the database, in etcd's estimate, against the configured quota."""
+"""The size quota of the database, and etcd's estimate of what a request adds to it."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -35,9 +35,9 @@ def _ops_cost(ops: Iterable[pb.RequestOp]) -> int:
 
 
 def txn_cost_bound(size_bytes: int) -> int:
-    """Return what a transaction of this encoded size can cost at the most, without looking into it.
+    """Return an upper bound of the cost of a transaction of this encoded size.
 
-    A put inside takes 6 bytes of it at least, and costs KEY_OVERHEAD_BYTES and what it holds.
+    A put in it takes at least 6 bytes, and costs KEY_OVERHEAD_BYTES plus its key and value.
     """
     return size_bytes + size_bytes // 6 * KEY_OVERHEAD_BYTES
 
@@ -50,8 +50,8 @@ class Quota:
         self.was_exceeded = False  # by a write, since the start
 
     def room_bytes(self, size_bytes: int) -> int:
-        """Return the cost from which on a write does not fit beside size_bytes in use.
+        """Return the least cost of a write that does not fit beside size_bytes in use.
 
-        Pages that deletes and compactions set free are room again, as the database reuses them.
+        Pages freed by deletes and compactions count as room, as the database reuses them.
         """
         return NO_LIMIT_BYTES if self.limit_bytes < 0 else max(self.limit_bytes - size_bytes, 1)

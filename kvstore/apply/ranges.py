@@ -1,7 +1,7 @@
 """A range request against the store: fetch, filter, sort, cut, in etcd's order.
 
-A limit is pushed down only where nothing is filtered or re-sorted afterwards; then one key more
-than asked for is fetched, which is how `more` is known. `count` is the number of keys in range
+A limit is pushed down only if nothing is filtered or sorted afterwards; then one key more than
+requested is fetched, which tells whether there are `more`. `count` is the number of keys in range
 before filters and limit.
 """
 
@@ -27,23 +27,31 @@ _SORT_COLUMN: Final = {
 
 
 class RangeAnswer(NamedTuple):
-    """What a range found: encoded KeyValues, whether there are more, how many in all, and when."""
+    """The result of a range: encoded KeyValues, whether there are more, their count, revision."""
 
     kvs: list[bytes]
     more: bool
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count
     revision: int
 
 
+def is_store_order(request: pb.RangeRequest) -> bool:
+    """Tell whether the response is in the store's own order, ascending by key."""
+    return request.sort_target == pb.RangeRequest.KEY and is_default_order(request)
+
+
 def is_default_order(request: pb.RangeRequest) -> bool:
-    """Tell whether the store's own order (ascending by key) is what the client asked for."""
+    """Tell whether the request names no order, or ascending by key.
+
+    Then etcd applies the limit before it sorts, even if a target other than KEY is named.
+    """
     return request.sort_order == pb.RangeRequest.NONE or (
         request.sort_target == pb.RangeRequest.KEY and request.sort_order == pb.RangeRequest.ASCEND
     )
 
 
 def has_revision_filters(request: pb.RangeRequest) -> bool:
-    """Tell whether keys are to be left out by their create or mod revision."""
+    """Tell whether the request filters keys by their create or mod revision."""
     return bool(
         request.min_mod_revision
         or request.max_mod_revision
@@ -69,7 +77,7 @@ def execute_range(store: Store, request: pb.RangeRequest) -> RangeAnswer | Refus
 
 
 def fetch_limit(request: pb.RangeRequest) -> int:
-    """Return how many keys to fetch: one more than asked for, or 0 for all of the range."""
+    """Return how many keys to fetch: one more than requested, or 0 for all of the range."""
     limit = request.limit
     if 0 < limit < LIMIT_MAX and is_default_order(request) and not has_revision_filters(request):
         return limit + 1
@@ -77,9 +85,9 @@ def fetch_limit(request: pb.RangeRequest) -> int:
 
 
 def shape(request: pb.RangeRequest, kvs: list[bytes]) -> tuple[list[bytes], bool]:
-    """Filter, sort, cut and strip what was fetched; tell whether there are more than are shown."""
+    """Filter, sort, cut and strip KeyValues; return them, and whether there are more."""
     filters = has_revision_filters(request)
-    if filters or request.sort_target != pb.RangeRequest.KEY or not is_default_order(request):
+    if filters or not is_store_order(request):
         kvs = _filter_and_sort(request, kvs, filters=filters)
     more = 0 < request.limit < len(kvs)
     if more:
@@ -90,7 +98,7 @@ def shape(request: pb.RangeRequest, kvs: list[bytes]) -> tuple[list[bytes], bool
 
 
 def skips_values(request: pb.RangeRequest) -> bool:
-    """Tell whether the answer can come from the key index, which knows no values and no leases.
+    """Tell whether the key index can answer alone, which has no values and no leases.
 
     Sorting by value needs them; etcd 3.7 then shows the lease as well.
     """

@@ -2,9 +2,9 @@
 
     compares ──► path (one bool a nested txn, depth first) ──► checks ──► ops in order ──► end
 
-All compares, nested ones too, are judged against the state before the first write. Everything
-that can be refused is refused before the first write: once an op has run the transaction cannot
-fail. Responses are spliced from bytes; an inner header carries the revision alone, a nested
+All compares, nested ones too, are evaluated on the state before the first write. Everything that
+can be refused is refused before the first write: once an op has run the transaction cannot fail.
+Responses are spliced from bytes; the header of an inner response has only the revision, a nested
 transaction's is empty, as in etcd.
 """
 
@@ -58,9 +58,9 @@ class TxnRunner:
     def __init__(self, store: Store, lessor: Lessor) -> None:
         self._store = store
         self._lessor = lessor
-        self.range_count = 0  # ranges and compares carried out
+        self.range_count = 0  # ranges and compares run
         self.txn_count = 0  # transactions of more than one operation
-        self._ops = 0  # of the transaction under way
+        self._ops = 0  # of the running transaction
 
     def run_read_only(self, request: pb.TxnRequest, headers: HeaderMaker, term: int) -> Result:
         """Run a transaction without writes and return its response."""
@@ -75,7 +75,7 @@ class TxnRunner:
         return splice.txn_response(header, succeeded, ops)
 
     def run(self, request: pb.TxnRequest) -> tuple[bool, list[bytes], list[Event]] | Refusal:
-        """Run a transaction; return whether its compares held, its framed answers, its events."""
+        """Run a transaction; return whether its compares held, its framed responses, its events."""
         path: list[bool] = []
         self._choose(request, path)
         refusal = self._check(request, iter(path))
@@ -87,12 +87,12 @@ class TxnRunner:
         return succeeded, ops, self._store.end()
 
     def read(self, request: pb.RangeRequest) -> bytes:
-        """Carry out a range that cannot be refused, outside run(); return its framed answer."""
+        """Run a range that cannot be refused, outside run(); return its framed response."""
         self.range_count += 1
         return splice.response_op(1, self._range(request))
 
     def count_planned(self) -> None:
-        """Count a transaction of one compare that was carried out elsewhere."""
+        """Count a transaction of one compare that was run elsewhere."""
         self.range_count += 1
 
     def _count(self, compares: int) -> None:
@@ -120,7 +120,7 @@ class TxnRunner:
         return all(_compare_kv(compare, parse(kv)) for kv in result.kvs)
 
     def _holds_in_index(self, compare: pb.Compare) -> bool:
-        """Judge the compare of one key by what the key index knows: no value is read."""
+        """Evaluate the compare of one key from the key index alone: no value is read."""
         create, mod, version, _ = self._store.current(compare.key) or _ABSENT
         match compare.target:
             case pb.Compare.VERSION:
@@ -157,7 +157,7 @@ class TxnRunner:
         return None
 
     def _execute(self, request: pb.TxnRequest, path: Iterator[bool]) -> tuple[bool, list[bytes]]:
-        """Run the chosen branch; return whether the compares held and the answers, framed."""
+        """Run the chosen branch; return whether the compares held and the framed responses."""
         succeeded = next(path)
         ops = request.success if succeeded else request.failure
         return succeeded, [self._execute_op(op, path) for op in ops]
@@ -211,7 +211,7 @@ class TxnRunner:
 
 
 def check_put(store: Store, lessor: Lessor, request: pb.PutRequest) -> Refusal | None:
-    """Say why a put cannot be done, before anything is written."""
+    """Return why a put cannot be done, before anything is written."""
     if request.lease != 0 and not lessor.exists(request.lease):
         return LEASE_NOT_FOUND
     needs_previous = request.ignore_value or request.ignore_lease
@@ -221,7 +221,7 @@ def check_put(store: Store, lessor: Lessor, request: pb.PutRequest) -> Refusal |
 
 
 def bind_lease(lessor: Lessor, key: bytes, lease: int) -> None:
-    """Hang a written key on its lease, or take it off the one it had."""
+    """Attach a written key to its lease, or detach it from the one it had."""
     if lease:
         lessor.attach(lease, key)
     else:
@@ -229,7 +229,7 @@ def bind_lease(lessor: Lessor, key: bytes, lease: int) -> None:
 
 
 def resolve_put(store: Store, request: pb.PutRequest) -> tuple[bytes, int, bytes | None]:
-    """Return the value and lease to write, and the previous KeyValue if anyone needs it."""
+    """Return the value and lease to write, and the previous KeyValue if it is needed."""
     value, lease = request.value, request.lease
     if not (request.prev_kv or request.ignore_value or request.ignore_lease):
         return value, lease, None
@@ -244,9 +244,9 @@ def resolve_put(store: Store, request: pb.PutRequest) -> tuple[bytes, int, bytes
 
 
 def compare_holds(compare: pb.Compare, kv: kv_pb2.KeyValue | None) -> bool:
-    """Judge the compare of one key; None: there is no such key."""
+    """Evaluate the compare of one key; None: there is no such key."""
     if kv is None:
-        # There is no way to write "no value", so a value compare on nothing never holds.
+        # A request cannot express "no value", so a value compare without a key never holds.
         return compare.target != pb.Compare.VALUE and _compare_kv(compare, _ZERO_KV)
     return _compare_kv(compare, kv)
 

@@ -1,1 +1,1 @@
-"""Users, roles, permissions and tokens: who may do what."""
+"""Users, roles, permissions and tokens."""

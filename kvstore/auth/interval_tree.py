@@ -1,15 +1,15 @@
-"""The red-black interval tree etcd asks about permissions, for questions without a right answer.
+"""etcd's red-black interval tree of permissions, for ranges that contain no key.
 
-    a range whose end is not after its beginning holds no key: may it be read?
+    a range whose end is not after its start contains no key: may it be read?
     a permission on such a range (3.5 let it be granted): what does it allow?
 
-Nothing depends on the answer, as there is no key; but a transaction with such an operation in it is
-applied or refused as a whole, and all members must decide alike, members that are etcds among them.
-etcd's answer is what a search finds that was made for other questions, so it depends on the shape
-of the tree: the same insertions must give the same tree. It is the textbook's (Cormen et al.,
-chapters 13 and 14.3), ordered by beginning, then end.
+The answer concerns no key; but a transaction with such an operation in it is applied or refused as
+a whole, and all members must decide alike, including members that are etcd's. etcd's answer is the
+result of a search that is not made for empty ranges, so it depends on the shape of the tree: the
+same insertions must give the same tree. It is the textbook's (Cormen et al., chapters 13 and 14.3),
+ordered by start, then end.
 
-For ranges and permissions that do hold keys the answer is that of `intervals`, which is faster.
+For ranges and permissions that do contain keys the answer is that of `intervals`, which is faster.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ RIGHT: Final = 1
 
 
 def point(key: bytes) -> Point:
-    """Return a key's place in the order; the empty one stands above all."""
+    """Return a key's position in the order; the empty key is above all others."""
     return (not key, key)
 
 
@@ -36,11 +36,11 @@ class _Node:
         self.parent = parent
         self.children: list[_Node | None] = [None, None]
         self.is_red = True
-        self.highest = end  # end of all in this subtree, once the tree is complete
+        self.highest = end  # greatest end in this subtree, once the tree is complete
 
 
 class IntervalTree:
-    """Intervals [begin, end), none merged."""
+    """Intervals [begin, end), not merged."""
 
     def __init__(self, spans: Iterable[tuple[bytes, bytes]]) -> None:
         """Insert (begin, end) in this order; an empty end is above all keys."""
@@ -86,7 +86,7 @@ class IntervalTree:
         self._balance(added)
 
     def _balance(self, node: _Node) -> None:
-        """Let no red node have a red parent."""
+        """Restore the rule that no red node has a red parent."""
         while (parent := node.parent) is not None and parent.is_red:
             grand = parent.parent
             assert grand is not None, "the root is black"

@@ -1,13 +1,13 @@
-"""Which keys a user may touch: key intervals merged into disjoint ones, asked by binary search.
+"""Which keys a user may access: key intervals merged into disjoint ones, found by binary search.
 
     granted   [a, c)  [c, e)  "k"  [x, ∞)        "k" alone is [k, k\\0), the interval of one key
     kept      [a, e)  [k, k\\0)  [x, ∞)          touching intervals become one
 
-    covers("b", "")  yes      covers("b", "d")  yes, over the seam      covers("d", "f")  no
+    covers("b", "")  yes      covers("b", "d")  yes, across the merge      covers("d", "f")  no
 
 A range end is written as in requests: empty for the single key, one zero byte for every key from
-the first on. Where a range asked for, or one of the granted, holds no key at all, etcd's own tree
-is asked: see `interval_tree`.
+the first on. If the requested range or one of the granted ranges contains no key at all, the answer
+is that of etcd's own tree: see `interval_tree`.
 """
 
 from bisect import bisect_right
@@ -31,12 +31,12 @@ class Intervals:
         self._granted = [(key, _end_of(key, range_end)) for key, range_end in granted]
         self._tree: IntervalTree | None = None
         spans = [(key, end) for key, end in self._granted if key and (end is None or end > key)]
-        self._is_odd = len(spans) < len(self._granted)  # some hold no key
+        self._is_odd = len(spans) < len(self._granted)  # some contain no key
         for start, end in sorted(spans, key=lambda span: span[0]):
             self._add(start, end)
 
     def _add(self, start: bytes, end: bytes | None) -> None:
-        """Add an interval that does not begin before the last one."""
+        """Add an interval that does not start before the last one."""
         ends = self._ends
         if not ends:
             self._starts.append(start)
@@ -52,7 +52,7 @@ class Intervals:
             ends.append(end)
 
     def covers(self, key: bytes, range_end: bytes) -> bool:
-        """Tell whether every key of a request's range lies inside."""
+        """Tell whether the union contains every key of a request's range."""
         if self._is_odd or (range_end and range_end <= key and range_end != OPEN_END):
             return self._covers_as_etcd(key, range_end)
         at = bisect_right(self._starts, key) - 1

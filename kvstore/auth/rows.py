@@ -1,21 +1,21 @@
-"""The rows users and roles leave in etcd's tables, byte for byte as etcd writes them.
+"""The rows of users and roles in etcd's tables, byte for byte as etcd writes them.
 
     auth       authEnabled → 01 or 00 (absent until first enabled), authRevision → 8 bytes
     authUsers  name → authpb.User{name 1, password 2, roles 3*, options 4}      roles sorted
     authRoles  name → authpb.Role{name 1, keyPermission 2*}                     sorted by key
 
-A name is a row's key, so it is limited as those are: NAME_BYTES_MAX.
+A name is a row's key, so it has the limit of keys: NAME_BYTES_MAX.
 """
 
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from kvstore.backend import BUCKETS, Table
 from kvstore.errors import CorruptionError
-from kvstore.mvcc.backend import BUCKETS, Table
 from kvstore.wire.gen.auth_pb2 import Role, User
 
-NAME_BYTES_MAX: Final = 511  # a row's key can be no longer; etcd dies of one above 32768
+NAME_BYTES_MAX: Final = 511  # the limit of a row's key; etcd panics above 32768
 
 ENABLED_KEY: Final = b"authEnabled"
 REVISION_KEY: Final = b"authRevision"
@@ -40,12 +40,12 @@ def decode_revision(value: bytes | None) -> int:
 
 
 def decode_user(key: bytes, value: bytes) -> User:
-    """Return the user of a row; CorruptionError if it is none, or another one's."""
+    """Return the user of a row; CorruptionError if it is not a user or has another name."""
     return _decode(User, Table.AUTH_USERS, key, value)
 
 
 def decode_role(key: bytes, value: bytes) -> Role:
-    """Return the role of a row; CorruptionError if it is none, or another one."""
+    """Return the role of a row; CorruptionError if it is not a role or has another name."""
     return _decode(Role, Table.AUTH_ROLES, key, value)
 
 

@@ -1,19 +1,19 @@
-"""The users and roles of the cluster, and the question everything else asks: may they?
+"""The users and roles of the cluster, and the check of permissions that everything else uses.
 
     enable, add, grant, …   changed only by applied entries, the same way on every member;
                             each change is one row and one step of the auth revision
-    check, check_admin      (who, key, range end, READ or WRITE) → None or a Refusal
+    check, check_admin      (credential, key, range end, READ or WRITE) → None or a Refusal
 
 The auth revision goes up by one with whatever changes users, roles or permissions, and when auth is
-turned off; not when it is turned on, and not by a change that changed nothing. A credential is as
-old as the revision it was made at, and one that is older than the store is refused: what it was
-checked against may be gone. The client gets a new one and asks again.
+disabled; not when it is enabled, and not by a change that changed nothing. A credential carries the
+auth revision it was made at, and is refused if that is below the store's: what it was checked
+against may be gone. The client gets a new one and tries again.
 
-User "root" with role "root" must be there before auth can be turned on, and stays as long as it is
-on. Role "root" may do everything, on all keys, whether its row is there or not.
+User "root" with role "root" must exist before auth can be enabled, and stays as long as it is
+enabled. Role "root" may do everything, on all keys, whether its row exists or not.
 
-Passwords arrive hashed: hashing is slow, and done before the request goes into the log. Nothing
-here knows requests or responses; who is told what is the applier's affair.
+Passwords arrive hashed: hashing is slow, and done before the request goes into the log. Requests
+and responses are not known here; that is the applier's part.
 """
 
 import binascii
@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 
 from kvstore.auth import rows
 from kvstore.auth.intervals import OPEN_END, Intervals
-from kvstore.auth.tokens import Tokens, Who
+from kvstore.auth.tokens import Credential, Tokens
+from kvstore.backend import Backend, Table, scan_all
 from kvstore.errors import (
     AUTH_FAILED,
     AUTH_NOT_ENABLED,
@@ -45,12 +46,9 @@ from kvstore.errors import (
     Code,
     Refusal,
 )
-from kvstore.mvcc.backend import Backend, Table
 from kvstore.wire.gen.auth_pb2 import Permission, Role, User, UserAddOptions
 
 ROOT: Final = "root"  # the user, and the role
-
-_ROWS_PER_SCAN: Final = 10_000
 
 
 class Access(IntEnum):
@@ -76,13 +74,13 @@ class AuthStore:
         self.tokens = tokens
         self.enabled = False
         self.revision = 0
-        self.changes = 0  # goes up whenever somebody's permissions may have changed
+        self.changes = 0  # goes up whenever anybody's permissions may have changed
         self._users: dict[str, User] = {}
         self._roles: dict[str, Role] = {}
-        self._grants: dict[str, Grants] = {}  # as far as they were asked for
+        self._grants: dict[str, Grants] = {}  # computed when first needed
 
     def restore(self) -> None:
-        """Read everything anew from the backend; tokens are not there, and stay as they are."""
+        """Read everything from the backend again; tokens are not stored there and are kept."""
         backend = self._backend
         self.enabled = backend.get(Table.AUTH, rows.ENABLED_KEY) == rows.ON
         self.revision = rows.decode_revision(backend.get(Table.AUTH, rows.REVISION_KEY))
@@ -91,25 +89,17 @@ class AuthStore:
             backend.put(Table.AUTH, rows.REVISION_KEY, rows.encode_revision(1))
         self._users = {
             user.name.decode(): user
-            for user in (rows.decode_user(*row) for row in self._rows(Table.AUTH_USERS))
+            for user in (rows.decode_user(*row) for row in scan_all(backend, Table.AUTH_USERS))
         }
         self._roles = {
             role.name.decode(): role
-            for role in (rows.decode_role(*row) for row in self._rows(Table.AUTH_ROLES))
+            for role in (rows.decode_role(*row) for row in scan_all(backend, Table.AUTH_ROLES))
         }
         if not self.enabled:
             self.tokens.clear()
         self._changed()
 
-    def _rows(self, table: Table) -> list[tuple[bytes, bytes]]:
-        found: list[tuple[bytes, bytes]] = []
-        start = b""
-        while batch := self._backend.scan(table, start, None, _ROWS_PER_SCAN):
-            found += batch
-            start = batch[-1][0] + b"\0"
-        return found
-
-    # Questions.
+    # Queries.
 
     def user(self, name: str) -> User | None:
         """Return a user."""
@@ -120,11 +110,11 @@ class AuthStore:
         return self._roles.get(name)
 
     def user_names(self) -> list[str]:
-        """Return all users, ascending."""
+        """Return the names of all users, ascending."""
         return sorted(self._users)
 
     def role_names(self) -> list[str]:
-        """Return all roles, ascending."""
+        """Return the names of all roles, ascending."""
         return sorted(self._roles)
 
     def has_role(self, username: str, role: str) -> bool:
@@ -132,11 +122,13 @@ class AuthStore:
         user = self._users.get(username)
         return user is not None and role in user.roles
 
-    def check(self, who: Who, key: bytes, range_end: bytes, access: Access) -> Refusal | None:
-        """Say why a credential may not touch a key range, or None; O(log n)."""
+    def check(
+        self, credential: Credential, key: bytes, range_end: bytes, access: Access
+    ) -> Refusal | None:
+        """Return why a credential may not access a key range, or None; O(log n)."""
         if not self.enabled:
             return None
-        username, revision = who
+        username, revision = credential
         if revision == 0:
             return USER_EMPTY
         if revision < self.revision:
@@ -146,7 +138,7 @@ class AuthStore:
     def check_user(
         self, username: str, key: bytes, range_end: bytes, access: Access
     ) -> Refusal | None:
-        """Say why a user may not touch a key range, however old the credential is."""
+        """Return why a user may not access a key range, whatever the credential's revision."""
         grants = self._grants.get(username)
         if grants is None:
             user = self._users.get(username)
@@ -157,13 +149,13 @@ class AuthStore:
             return None
         return PERMISSION_DENIED
 
-    def check_admin(self, who: Who | None) -> Refusal | None:
-        """Say why a credential is not that of a root user, or None; its age does not matter."""
+    def check_admin(self, credential: Credential | None) -> Refusal | None:
+        """Return why a credential is not a root user's, or None; its revision does not matter."""
         if not self.enabled:
             return None
-        if who is None or not who[0]:
+        if credential is None or not credential[0]:
             return USER_EMPTY
-        user = self._users.get(who[0])
+        user = self._users.get(credential[0])
         if user is None:
             return USER_NOT_FOUND
         return None if ROOT in user.roles else PERMISSION_DENIED
@@ -184,7 +176,7 @@ class AuthStore:
     # Changes.
 
     def enable(self) -> Refusal | None:
-        """Turn auth on; turning it on again changes nothing."""
+        """Enable auth; enabling it again changes nothing."""
         if self.enabled:
             return None
         root = self._users.get(ROOT)
@@ -198,7 +190,7 @@ class AuthStore:
         return None
 
     def disable(self) -> None:
-        """Turn auth off and drop all tokens."""
+        """Disable auth and drop all tokens."""
         if not self.enabled:
             return
         self._backend.put(Table.AUTH, rows.ENABLED_KEY, rows.OFF)
@@ -207,7 +199,7 @@ class AuthStore:
         self._commit()
 
     def authenticate(self, username: str, prefix: str, index: int, now_ns: int) -> str | Refusal:
-        """Give a user whose password was found right a token ("" if it is to be signed yet)."""
+        """Give a user whose password was verified a token ("" if it is still to be signed)."""
         if not self.enabled:
             return AUTH_NOT_ENABLED
         user = self._users.get(username)
@@ -264,7 +256,7 @@ class AuthStore:
         return None
 
     def grant_role(self, username: str, role: str) -> Refusal | None:
-        """Give a user a role; the root role need not exist, and one it has changes nothing."""
+        """Give a user a role; the root role need not exist. A role the user has changes nothing."""
         user = self._users.get(username)
         if user is None:
             return USER_NOT_FOUND
@@ -316,9 +308,9 @@ class AuthStore:
         return None
 
     def grant_permission(self, name: str, permission: Permission) -> Refusal | None:
-        """Give a role a permission; for a range it has, the type is set.
+        """Give a role a permission; if it has one on this range, that one's type is set.
 
-        Of several permissions with one key only the first can be found again; that is etcd's.
+        Of several permissions with the same key only the first can be found again, as in etcd.
         """
         if not _is_range(permission.key, permission.range_end):
             return INVALID_AUTH_MANAGEMENT
@@ -365,7 +357,7 @@ class AuthStore:
         self._backend.put(Table.AUTH_ROLES, role.name, rows.encode(role))
 
     def _commit(self) -> None:
-        """Take a step of the revision: something changed."""
+        """Increment the auth revision: something changed."""
         self.revision += 1
         self._backend.put(Table.AUTH, rows.REVISION_KEY, rows.encode_revision(self.revision))
         self._changed()
@@ -376,7 +368,7 @@ class AuthStore:
 
 
 def check_name(kind: str, name: str) -> Refusal | None:
-    """Say why a name cannot be a row's key, or None; kind: "user" or "role"."""
+    """Return why a name cannot be a row's key, or None; kind: "user" or "role"."""
     size_bytes = len(name.encode())
     if size_bytes <= rows.NAME_BYTES_MAX:
         return None
@@ -387,7 +379,7 @@ def check_name(kind: str, name: str) -> Refusal | None:
 
 
 def _decode_password(hashed_password: str) -> bytes | None:
-    """Return the bytes behind base64; None for a text that is none."""
+    """Return the bytes encoded in base64; None for a text that is not base64."""
     try:
         return b64decode(hashed_password.replace("\r", "").replace("\n", ""), validate=True)
     except (binascii.Error, ValueError):
@@ -399,5 +391,5 @@ def _same_range(permission: Permission, key: bytes, range_end: bytes) -> bool:
 
 
 def _is_range(key: bytes, range_end: bytes) -> bool:
-    """Tell whether a permission's range can hold a key."""
+    """Tell whether a permission's range can contain a key."""
     return bool(key) and (not range_end or key < range_end or range_end == OPEN_END)

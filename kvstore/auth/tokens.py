@@ -1,40 +1,41 @@
-"""Tokens: what a client shows instead of its password, and for how long it is believed.
+"""Tokens: what a client sends instead of its password, and for how long it is valid.
 
     simple   "qVxSfSvUGxsRlLqa.13": 16 letters and the log index it was assigned after. All members
-             assign the same one when the Authenticate entry is applied; it lives in memory, for a
-             while after its last use. A member that has not applied that entry must wait before it
-             calls the token unknown: `waits_for` tells until where (etcd stops one short of it).
-    signed   a JSON Web Token: nothing is kept, whoever has the key can tell who is meant. What has
-             been verified is remembered, so that a client's later calls cost a dict lookup.
-    none     nobody can get one
+             assign the same token when the Authenticate entry is applied; it is kept in memory and
+             expires some time after its last use. A member that has not applied that entry must
+             wait before it calls the token unknown: `waits_for` returns the index (etcd's is one
+             less).
+    signed   a JSON Web Token: nothing is stored; every member with the key can read it.
+             Verified tokens are cached, so a client's later calls cost a dict lookup.
+    none     no tokens are issued
 
-Who a token speaks for is a `Who`: a user name and the auth revision of the credential. A simple
-token is as new as the store; a signed one carries the revision it was made at, and is refused
-once the store has moved on. Times are given by the caller. Keys are somebody else's: see TokenKeys.
+A token stands for a `Credential`: a user name and an auth revision. A simple token has the store's
+current revision. A signed one carries the revision it was made at, and is refused once the store's
+is higher. Times are given by the caller. Signing and verifying is not done here: see TokenKeys.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kvstore.errors import AUTH_FAILED, VERIFY_ONLY, Refusal
+from kvstore.units import SECOND_NS
+from kvstore.wire.varint import UINT64_MAX
 
-Who: TypeAlias = tuple[str, int]
-"""(user name, auth revision of the credential)"""
+Credential: TypeAlias = tuple[str, int]
+"""(user name, auth revision at which the user proved it)"""
 
-NOBODY: Final[Who] = ("", 0)  # no credential was given
+NO_CREDENTIAL: Final[Credential] = ("", 0)  # the call named no user
 PREFIX_LETTERS: Final = 16
 LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TTL_DEFAULT_S: Final = 300
 REMEMBERED_MAX: Final = 10_000  # verified signed tokens
-TOKENS_MAX: Final = 1_000_000  # simple tokens; above it the longest unused one goes
+TOKENS_MAX: Final = 1_000_000  # simple tokens; above it the least recently used one is dropped
 
-_INDEX_MAX: Final = (1 << 64) - 1
 _INDEX_DIGITS_MAX: Final = 20
-_SECOND_NS: Final = 1_000_000_000
 
 
 class Claims(NamedTuple):
-    """What a signed token says; times in Unix seconds, None: not limited."""
+    """The contents of a signed token; times in Unix seconds, None: not limited."""
 
     username: str
     revision: int
@@ -43,7 +44,7 @@ class Claims(NamedTuple):
 
 
 class TokenKeys(Protocol):
-    """Signs tokens and tells whether a signature is good."""
+    """Signs tokens and verifies signatures."""
 
     @property
     def can_sign(self) -> bool:
@@ -55,12 +56,12 @@ class TokenKeys(Protocol):
         ...
 
     def verify(self, token: str) -> Claims | None:
-        """Return what a token with a good signature says; None for any other text."""
+        """Return the claims of a token with a valid signature; None for any other text."""
         ...
 
 
 class Tokens(Protocol):
-    """One way of giving out tokens."""
+    """One kind of tokens."""
 
     @property
     def signs(self) -> bool:
@@ -68,15 +69,15 @@ class Tokens(Protocol):
         ...
 
     def new_prefix(self) -> str:
-        """Return the part of a new token that is chance; it travels in the log."""
+        """Return the random part of a new token; it is written to the log."""
         ...
 
     def assign(self, username: str, prefix: str, index: int, now_ns: int) -> str | Refusal:
-        """Give a user a token ("" if it is to be signed yet); on every member alike."""
+        """Give a user a token ("" if it is still to be signed); the same on every member."""
         ...
 
-    def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Who | None:
-        """Tell who shows a token; revision is the store's. None: it is not valid."""
+    def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Credential | None:
+        """Return a token's credential; revision is the store's. None: it is not valid."""
         ...
 
     def waits_for(self, token: str) -> int:
@@ -93,13 +94,13 @@ class Tokens(Protocol):
 
 
 class SimpleTokens:
-    """Tokens kept in memory; the order of the dict is that of last use, within a second."""
+    """Tokens in memory; the dict is ordered by last use, to within a second."""
 
     signs: Final = False
 
     def __init__(self, ttl_s: int, new_prefix: Callable[[], str]) -> None:
-        """Take how long a token lives unused (0: the default) and the chance for new ones."""
-        self._ttl_ns = (ttl_s or TTL_DEFAULT_S) * _SECOND_NS
+        """Take the time to live of an unused token (0: the default) and a source of prefixes."""
+        self._ttl_ns = (ttl_s or TTL_DEFAULT_S) * SECOND_NS
         self._new_prefix = new_prefix
         self._tokens: dict[str, tuple[str, int]] = {}  # token → (user, expires)
 
@@ -117,8 +118,8 @@ class SimpleTokens:
         self._tokens[token] = (username, now_ns + self._ttl_ns)
         return token
 
-    def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Who | None:
-        """Tell who shows a token, and let it live its full time again."""
+    def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Credential | None:
+        """Return a token's credential, and restart its time to live."""
         found = self._tokens.get(token)
         if found is None:
             return None
@@ -127,13 +128,13 @@ class SimpleTokens:
         if left_ns <= 0:
             del self._tokens[token]
             return None
-        if left_ns < self._ttl_ns - _SECOND_NS:
-            del self._tokens[token]  # to the end of the line
+        if left_ns < self._ttl_ns - SECOND_NS:
+            del self._tokens[token]  # to the end of the order
             self._tokens[token] = (username, now_ns + self._ttl_ns)
         return username, revision
 
     def waits_for(self, token: str) -> int:
-        """Return the entry an unknown token is of, the one after its index; 0 if it is no token."""
+        """Return the entry that assigns an unknown token, the one after its index; 0: no token."""
         if token in self._tokens:
             return 0
         _, dot, digits = token.partition(".")
@@ -142,7 +143,7 @@ class SimpleTokens:
         if len(digits) > _INDEX_DIGITS_MAX:
             return 0
         index = int(digits)
-        return index + 1 if index <= _INDEX_MAX else 0
+        return index + 1 if index <= UINT64_MAX else 0
 
     def forget_user(self, username: str) -> None:
         """Drop the tokens of a user; O(n)."""
@@ -155,7 +156,7 @@ class SimpleTokens:
         self._tokens.clear()
 
     def _expire(self, now_ns: int) -> None:
-        """Drop the tokens at the front of the line that are over, and what is too many."""
+        """Drop expired tokens from the front of the order, and those above the limit."""
         tokens = self._tokens
         while tokens:
             oldest = next(iter(tokens))
@@ -165,7 +166,7 @@ class SimpleTokens:
 
 
 class SignedTokens:
-    """Tokens that carry all there is to know, under a signature."""
+    """Tokens that carry their claims, signed."""
 
     signs: Final = True
 
@@ -175,15 +176,15 @@ class SignedTokens:
         self._verified: dict[str, Claims] = {}
 
     def new_prefix(self) -> str:
-        """Return nothing: the log holds no part of a signed token."""
+        """Return "": the log holds no part of a signed token."""
         return ""
 
     def assign(self, username: str, prefix: str, index: int, now_ns: int) -> str | Refusal:
-        """Return "": who asked for the token signs it."""
+        """Return "": the member that was asked signs the token."""
         return "" if self.keys.can_sign else VERIFY_ONLY
 
-    def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Who | None:
-        """Tell who a token names, if it is signed well and its time is now."""
+    def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Credential | None:
+        """Return a token's credential, if its signature and its times are valid."""
         claims = self._verified.get(token)
         if claims is None:
             claims = self.keys.verify(token)
@@ -204,27 +205,27 @@ class SignedTokens:
         return 0
 
     def forget_user(self, username: str) -> None:
-        """Do nothing: a signed token lives until it expires; its revision is old by now."""
+        """Do nothing: a signed token is valid until it expires, but its revision is old by now."""
 
     def clear(self) -> None:
         """Do nothing, for the same reason."""
 
 
 class NoTokens:
-    """No tokens at all: users can only be known by their certificates."""
+    """No tokens: users are identified by their certificates only."""
 
     signs: Final = False
 
     def new_prefix(self) -> str:
-        """Return nothing."""
+        """Return ""."""
         return ""
 
     def assign(self, username: str, prefix: str, index: int, now_ns: int) -> str | Refusal:
         """Refuse."""
         return AUTH_FAILED
 
-    def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Who | None:
-        """Believe no token."""
+    def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Credential | None:
+        """Return None: no token is valid."""
         return None
 
     def waits_for(self, token: str) -> int:

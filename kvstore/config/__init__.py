@@ -1,5 +1,5 @@
-"""The operator's wishes: etcd's flags, variables and config file, read into one typed Config.
+"""The settings: etcd's flags, variables and config file, read into one typed Config.
 
-flags (the table) → values (texts to values) → sources (command line, environment, file) → model
-(Config) → parse (all of it, checked). Reads the config file and nothing else of the world.
+flags (the table) → values (text to values) → sources (command line, environment, file) → build →
+model (Config) → checks; parse does all of it. Only the config file is read from disk.
 """

@@ -1,10 +1,10 @@
-"""The members the flags name: --initial-cluster read, and held to etcd's rules and texts.
+"""The members that the flags name: --initial-cluster, checked by etcd's rules with its texts.
 
     a=http://10.0.0.1:2380,b=http://10.0.0.2:2380,b=https://10.0.1.2:2380
     → {"a": (one url,), "b": (two urls, sorted)}
 
-URLs of two lists are the same if the texts are, or what the names in them resolve to. Only what a
-member without data needs is here; once there is a log, these flags do not count.
+Two URLs are the same if their texts are, or the addresses that their names resolve to. Only a
+member without data needs these flags; once there is a log they are ignored.
 """
 
 import ipaddress
@@ -20,17 +20,17 @@ Resolve = Callable[[str], str]  # host name → IP address; OSError if it has no
 def initial_members(
     config: Config, resolve: Resolve, by_srv: Callable[[], str] | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Return peer URLs by name of the members to found or to join; ConfigError if they make none.
+    """Return the peer URLs of the cluster's members by name; ConfigError if the list is invalid.
 
-    A founder must also advertise what it is listed with; one that joins has told the cluster.
-    by_srv returns the list of --discovery-srv. A member that is to meet the others in a registry
-    is alone here.
+    A member of a new cluster must also advertise the URLs it is listed with; one that joins has
+    told the cluster its URLs. by_srv returns the list of --discovery-srv. With a discovery registry
+    only this member is returned.
     """
     joins = config.initial_cluster_state == "existing"
-    if joins and config.values.get("discovery-endpoints"):
+    if joins and config.discovery.endpoints:
         raise ConfigError("discovery URL should not be set when joining existing initial cluster")
     listed = config.initial_cluster
-    if config.values.get("discovery-srv"):
+    if config.discovery_srv:
         if by_srv is None:
             raise ConfigError("--discovery-srv: DNS is not asked here; use --initial-cluster")
         listed = by_srv()
@@ -49,7 +49,7 @@ def initial_members(
 
 
 def read_members(text: str) -> dict[str, tuple[str, ...]]:
-    """Return peer URLs by name of name=url,name=url; ConfigError for what is no URL."""
+    """Return the peer URLs by name of a list name=url,name=url; ConfigError for an invalid URL."""
     members: dict[str, list[str]] = {}
     for item in filter(None, text.split(",")):
         name, _, url = item.partition("=")
@@ -61,7 +61,7 @@ def read_members(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def difference(urls: Sequence[str], others: Sequence[str], resolve: Resolve) -> str:
-    """Return in what two lists of URLs differ, "" if they mean the same addresses."""
+    """Return how two lists of URLs differ; "" if they have the same addresses."""
     if len(urls) != len(others):
         return f"len({_quoted(urls)}) != len({_quoted(others)})"
     pairs = list(zip(sorted(urls), sorted(others), strict=True))
@@ -100,7 +100,7 @@ def _check_advertised(config: Config, listed: Sequence[str], resolve: Resolve) -
 
 
 def _resolved(url: str, resolve: Resolve) -> str:
-    """Return url with the host's address in place of its name; localhost stays as it is."""
+    """Return url with its host's address instead of the name; localhost is kept."""
     scheme, _, authority = url.partition("://")
     if scheme.startswith("unix"):
         return url
@@ -119,7 +119,7 @@ def _resolved(url: str, resolve: Resolve) -> str:
 
 
 def _normal(url: str) -> str:
-    """Return url with an IP address in its one short form."""
+    """Return url with an IP address in its canonical form."""
     scheme, separator, authority = url.partition("://")
     if scheme.startswith("unix") or not separator:
         return url

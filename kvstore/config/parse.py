@@ -1,6 +1,6 @@
-"""From arguments and environment to a checked Config, as etcd decides which source counts.
+"""From arguments and environment to a checked Config; which source counts is etcd's rule.
 
-    given = read_command_line(argv[1:])          # "help", "version": the caller's business
+    given = read_command_line(argv[1:])          # the caller deals with "help" and "version"
     config = configure(given, os.environ)
 
 With --config-file or ETCD_CONFIG_FILE the file alone counts; else the command line and the
@@ -9,16 +9,19 @@ variables together.
 
 from collections.abc import Mapping
 
-from kvstore.config.model import Config, build, check
+from kvstore.config.build import build, with_defaults
+from kvstore.config.checks import check, check_values
+from kvstore.config.flag_reader import FlagReader
+from kvstore.config.model import Config
 from kvstore.config.sources import Given, read_environment, read_file
 
 
 def configure(command_line: Given, environment: Mapping[str, str]) -> Config:
-    """Return the settings; ConfigError tells what is wrong with them."""
+    """Return the settings; ConfigError says what is wrong with them."""
     path = command_line.values.get("config-file") or environment.get("ETCD_CONFIG_FILE", "")
     if path:
         source = read_file(str(path))
-        values = source.values | {"config-file": path}
+        given = source.values | {"config-file": path}
         others = sorted(command_line.values.keys() - {"config-file"})
         if others:
             source.warnings.append(
@@ -26,9 +29,12 @@ def configure(command_line: Given, environment: Mapping[str, str]) -> Config:
             )
     else:
         source = read_environment(environment, command_line.values)
-        values = command_line.values | source.values
-        if "listen-client-urls" in values and "advertise-client-urls" not in values:
-            values["advertise-client-urls"] = ()
-    config = build(values, [*command_line.warnings, *source.warnings])
+        given = command_line.values | source.values
+        if "listen-client-urls" in given and "advertise-client-urls" not in given:
+            given["advertise-client-urls"] = ()
+    values = with_defaults(given)
+    check_values(values)
+    warnings = [*command_line.warnings, *source.warnings]
+    config = build(FlagReader(values), frozenset(given), warnings)
     check(config)
     return config

@@ -1,10 +1,10 @@
-"""Where settings come from: the command line, ETCD_* variables, or one YAML file.
+"""The sources of settings: the command line, ETCD_* variables, or one YAML file.
 
     --f=v  --f v  -f=v  -f v  --bool  --bool=false        ETCD_DATA_DIR=/x        data-dir: /x
 
-A variable for a flag that is given as well is an error. With a config file, flags and variables
-are ignored. Each reader returns only what was given, by flag name; defaults and checks across
-flags come later.
+A variable for a flag that is also given is an error. With a config file, flags and variables are
+ignored. Each reader returns only what was given, by flag name; defaults and checks across flags
+come later.
 """
 
 import reprlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kvstore.config.flags import BY_NAME, BYGONE, FLAGS, Flag, Kind
+from kvstore.config.flags import BY_NAME, FLAGS, REMOVED, Flag, FlagKind
 from kvstore.config.values import Value, parse_value
 from kvstore.errors import ConfigError
 
@@ -29,16 +29,16 @@ class UsageError(ConfigError):
 
 @dataclass(slots=True)
 class Given:
-    """What one source gave."""
+    """The settings of one source."""
 
     values: dict[str, Value] = field(default_factory=dict)  # by flag name
     warnings: list[str] = field(default_factory=list)
 
 
 def read_command_line(arguments: Sequence[str]) -> Given:
-    """Read the arguments after the program's name; UsageError for what is no flag of etcd's.
+    """Read the arguments after the program's name; UsageError for an unknown flag.
 
-    `-h` and `--help` give the value True under HELP and end the reading.
+    `-h` and `--help` set HELP to True and end the reading.
     """
     given = Given()
     position = 0
@@ -54,14 +54,14 @@ def read_command_line(arguments: Sequence[str]) -> Given:
         if name in {"h", "help"}:
             given.values[HELP] = True
             break
-        if name in BYGONE:
+        if name in REMOVED:
             given.warnings.append(f"flag is no longer supported and ignored: --{name}")
             continue
         flag = BY_NAME.get(name)
         if flag is None:
             raise UsageError(f"flag provided but not defined: -{name}")
         if not equals:
-            if flag.kind is Kind.BOOL:
+            if flag.kind is FlagKind.BOOL:
                 text = "true"
             elif position < len(arguments):
                 text = arguments[position]
@@ -73,7 +73,7 @@ def read_command_line(arguments: Sequence[str]) -> Given:
 
 
 def read_environment(environment: Mapping[str, str], on_command_line: Mapping[str, Value]) -> Given:
-    """Read the ETCD_* variables; one that a given flag shadows is a ConfigError."""
+    """Read the ETCD_* variables; ConfigError for one whose flag is given as well."""
     given = Given()
     names = {flag.environment_name: flag for flag in FLAGS if flag.name != "version"}
     for variable, text in sorted(environment.items()):
@@ -93,8 +93,8 @@ def read_environment(environment: Mapping[str, str], on_command_line: Mapping[st
 
 
 def read_file(path: str) -> Given:
-    """Read a YAML config file; keys etcd does not know are warned about, as it ignores them."""
-    import yaml  # only here: --version and most starts do without it
+    """Read a YAML config file; unknown keys are ignored with a warning, as in etcd."""
+    import yaml  # here, because most starts do not need it
 
     try:
         with Path(path).open("rb") as file:
@@ -108,7 +108,7 @@ def read_file(path: str) -> Given:
         raise ConfigError(f"config file {path} is not YAML: {error}") from error
     except RecursionError:
         raise ConfigError(f"config file {path}: its values are nested too deep") from None
-    except ValueError as error:  # a date or a number that looks like one and is none
+    except ValueError as error:  # an invalid date or number
         raise ConfigError(f"config file {path} is not YAML: {error}") from None
     given = Given()
     if tree is not None:
@@ -119,7 +119,7 @@ def read_file(path: str) -> Given:
 
 
 def _split(argument: str) -> tuple[str, str, str]:
-    """Split an argument into name, "=" and text; the name is empty if it is no flag."""
+    """Split an argument into name, "=" and text; the name is empty if it is not a flag."""
     if len(argument) < 2 or not argument.startswith("-"):
         return "", "", ""
     body = argument[2:] if argument.startswith("--") else argument[1:]
@@ -141,7 +141,7 @@ def _value(flag: Flag, text: str, place: str, error_type: type[ConfigError]) -> 
         raise error_type(f'invalid value "{text}" for {place}: {reason}') from None
 
 
-# In the file, some settings stand in mappings of their own and under other names.
+# In the file, some settings are in nested mappings and have other names.
 _TRANSPORT_KEYS: Final = {
     "cert-file": "cert-file",
     "key-file": "key-file",
@@ -214,21 +214,22 @@ def _take_mapping(
 
 
 def _file_value(flag: Flag, setting: object, place: str) -> Value:
-    """Read a setting of the file; a duration is whole nanoseconds (or, kindlier, a Go text)."""
-    if flag.kind is Kind.BOOL:
+    """Read a setting of the file; a duration is whole nanoseconds, or (unlike etcd) a Go text."""
+    if flag.kind is FlagKind.BOOL:
         if not isinstance(setting, bool):
             raise ConfigError(f"invalid value {_show(setting)} for {place}: must be true or false")
         return setting
-    if flag.kind in {Kind.INT, Kind.UINT, Kind.UINT32}:
-        if not isinstance(setting, int) or isinstance(setting, bool):
+    is_number = isinstance(setting, int) and not isinstance(setting, bool)
+    if flag.kind in {FlagKind.INT, FlagKind.UINT, FlagKind.UINT32}:
+        if not is_number:
             raise ConfigError(f"invalid value {_show(setting)} for {place}: must be a whole number")
         return _value(flag, str(setting), place, ConfigError)
-    if flag.kind is Kind.DURATION and isinstance(setting, int) and not isinstance(setting, bool):
+    if flag.kind is FlagKind.DURATION and is_number:
         return _value(flag, f"{setting}ns", place, ConfigError)
     is_list = isinstance(setting, list) and all(isinstance(each, _SCALARS) for each in setting)
-    if flag.kind in {Kind.SET, Kind.LIST} and isinstance(setting, list) and is_list:
+    if flag.kind in {FlagKind.SET, FlagKind.LIST} and isinstance(setting, list) and is_list:
         items = tuple(str(item) for item in setting)
-        return tuple(sorted(set(items))) if flag.kind is Kind.SET else items
+        return tuple(sorted(set(items))) if flag.kind is FlagKind.SET else items
     if not isinstance(setting, _SCALARS):
         raise ConfigError(f"invalid value {_show(setting)} for {place}: must be a text")
     text = str(setting).lower() if isinstance(setting, bool) else str(setting)
@@ -236,7 +237,7 @@ def _file_value(flag: Flag, setting: object, place: str) -> Value:
 
 
 def _show(setting: object) -> str:
-    """Return a value for a message: short, for aliases can make one that is endless in full."""
+    """Return a value for a message, shortened, because YAML aliases can make one that is huge."""
     shown = reprlib.Repr()
     shown.maxlevel = 2
     return shown.repr(setting)

@@ -1,15 +1,15 @@
-"""Texts into values: one parser a kind, with Go's syntax for numbers, booleans and durations.
+"""Parsers of values: one a kind of flag, with Go's syntax for numbers, booleans and durations.
 
     parse_duration("1m30s") == 90_000_000_000      parse_bool("T") is True
 
-A text that cannot be meant raises ValueError with the reason alone; who calls knows the flag.
+A text that cannot be parsed raises ValueError with the reason; the caller adds the flag's name.
 """
 
 import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from kvstore.config.flags import ALPHA_GATES, BETA_GATES, FEATURE_GATES, Flag, Kind
+from kvstore.config.flags import ALPHA_GATES, BETA_GATES, FEATURE_GATES, Flag, FlagKind
 
 Value: TypeAlias = bool | int | str | tuple[str, ...] | dict[str, bool]
 
@@ -27,15 +27,15 @@ _UNIT_NS: Final = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-_INT_LIMIT: Final = 1 << 63
+INT64_MAX: Final = 2**63 - 1
 _NOT_A_DURATION: Final = "not a duration such as 100ms, 5s or 1m30s"
 
 
 def parse_value(flag: Flag, text: str) -> Value:
-    """Read text as the value of flag; ValueError tells why it cannot be."""
-    if flag.kind is Kind.CHOICE:
+    """Parse text as the value of flag; ValueError gives the reason if it cannot be."""
+    if flag.kind is FlagKind.CHOICE:
         return _choice(flag, text)
-    if flag.kind is Kind.URLS and text == flag.default == "*":
+    if flag.kind is FlagKind.URLS and text == flag.default == "*":
         return ("*",)
     value = _PARSERS[flag.kind](text)
     if flag.choices and isinstance(value, tuple):
@@ -45,14 +45,14 @@ def parse_value(flag: Flag, text: str) -> Value:
 
 
 def default_value(flag: Flag) -> Value:
-    """Return the value of a flag that is not given."""
-    if flag.default == "" and flag.kind in {Kind.SET, Kind.LIST, Kind.URLS}:
+    """Return the value of a flag that was not given."""
+    if flag.default == "" and flag.kind in {FlagKind.SET, FlagKind.LIST, FlagKind.URLS}:
         return ()
     return parse_value(flag, flag.default)
 
 
 def parse_bool(text: str) -> bool:
-    """Read a boolean in any of Go's spellings."""
+    """Parse a boolean in any of Go's spellings."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -61,20 +61,20 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """Read a signed 64-bit number, decimal or with one of the prefixes 0x, 0o, 0b, 0."""
+    """Parse a signed 64-bit number, decimal or with one of the prefixes 0x, 0o, 0b, 0."""
     number = _number(text)
-    if not -_INT_LIMIT <= number < _INT_LIMIT:
-        raise ValueError(f"out of range, limits {-_INT_LIMIT} and {_INT_LIMIT - 1}")
+    if not -INT64_MAX - 1 <= number <= INT64_MAX:
+        raise ValueError(f"out of range, limits {-INT64_MAX - 1} and {INT64_MAX}")
     return number
 
 
 def parse_uint(text: str) -> int:
-    """Read an unsigned 64-bit number."""
+    """Parse an unsigned 64-bit number."""
     return _unsigned(text, 2**64 - 1)
 
 
 def parse_duration(text: str) -> int:
-    """Read a duration, in nanoseconds."""
+    """Parse a duration; return nanoseconds."""
     rest = text.lstrip("+-") if text[:1] in {"+", "-"} and text[1:2] not in {"+", "-"} else text
     if rest == "0":
         return 0
@@ -90,20 +90,20 @@ def parse_duration(text: str) -> int:
         position = part.end()
     if not rest:
         raise ValueError(_NOT_A_DURATION)
-    if total_ns >= _INT_LIMIT:
+    if total_ns > INT64_MAX:
         raise ValueError("out of range, limit about 292 years")
     return -total_ns if text.startswith("-") else total_ns
 
 
 def parse_urls(text: str) -> tuple[str, ...]:
-    """Read URLs, sorted and each once; the empty text gives none."""
+    """Parse a list of URLs; return them sorted and without duplicates. Empty text: no URLs."""
     if text == "":
         return ()
     return tuple(sorted({check_url(url.strip()) for url in text.split(",")}))
 
 
 def check_url(url: str) -> str:
-    """Return url if it is http, https, unix or unixs, with host:port and nothing after it."""
+    """Return url if its scheme is http, https, unix or unixs and only host:port follows."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, _, rest = url.partition(":")
@@ -120,8 +120,13 @@ def check_url(url: str) -> str:
     return url
 
 
+def is_secure(url: str) -> bool:
+    """Tell whether a URL asks for TLS."""
+    return url.startswith(("https:", "unixs:"))
+
+
 def split_host_port(authority: str, url: str) -> tuple[str, int]:
-    """Split host:port, [v6]:port; ValueError names url if it is not of that form."""
+    """Split host:port or [v6]:port; ValueError names url if it has another form."""
     host, colon, port = authority.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or (":" in host and not bracketed):
@@ -132,7 +137,7 @@ def split_host_port(authority: str, url: str) -> tuple[str, int]:
 
 
 def parse_feature_gates(text: str) -> dict[str, bool]:
-    """Read Name=true,Name=false; AllAlpha and AllBeta switch what is not named itself."""
+    """Parse Name=true,Name=false; AllAlpha and AllBeta set the gates that are not named."""
     named: dict[str, bool] = {}
     groups: dict[str, bool] = {}
     for item in filter(None, text.split(",")):
@@ -190,15 +195,15 @@ def _choice(flag: Flag, text: str) -> str:
     return text
 
 
-_PARSERS: Final[dict[Kind, Callable[[str], Value]]] = {
-    Kind.BOOL: parse_bool,
-    Kind.INT: parse_int,
-    Kind.UINT: parse_uint,
-    Kind.UINT32: _uint32,
-    Kind.STRING: str,
-    Kind.SET: _set,
-    Kind.LIST: _list,
-    Kind.URLS: parse_urls,
-    Kind.DURATION: parse_duration,
-    Kind.GATES: parse_feature_gates,
+_PARSERS: Final[dict[FlagKind, Callable[[str], Value]]] = {
+    FlagKind.BOOL: parse_bool,
+    FlagKind.INT: parse_int,
+    FlagKind.UINT: parse_uint,
+    FlagKind.UINT32: _uint32,
+    FlagKind.STRING: str,
+    FlagKind.SET: _set,
+    FlagKind.LIST: _list,
+    FlagKind.URLS: parse_urls,
+    FlagKind.DURATION: parse_duration,
+    FlagKind.GATES: parse_feature_gates,
 }

@@ -1,1 +1,1 @@
-"""HTTP that is not gRPC, whoever owns the socket: exchanges, pages by path, WebSockets."""
+"""HTTP that is not gRPC, whoever owns the socket: requests, pages by path, WebSockets."""

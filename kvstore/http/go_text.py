@@ -1,4 +1,4 @@
-"""Texts as Go writes them, because etcd's error bodies are made by Go's libraries.
+"""Text as Go quotes it, because Go's libraries make etcd's error bodies.
 
 quote(b'a"b\\xff') == '"a\\\\"b\\\\xff"'        strconv.Quote
 quote_byte(0x27) == "'\\\\''"                  the byte named in a JSON syntax error
@@ -20,7 +20,7 @@ _ESCAPES: Final = {
 
 
 def quote(text: bytes | str) -> str:
-    """Quote as %q does; bytes that are no UTF-8 become \\x escapes."""
+    """Quote as %q does; bytes that are not UTF-8 become \\x escapes."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogateescape")
     return '"' + "".join([_escaped(char) for char in text]) + '"'
@@ -41,7 +41,7 @@ def _escaped(char: str) -> str:
     if char.isprintable():
         return char
     code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:
         return f"\\x{code:02x}"

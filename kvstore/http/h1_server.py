@@ -1,18 +1,18 @@
-"""A small HTTP/1.1 server on the side loop: for the addresses that are no client port.
+"""A small HTTP/1.1 server on the side loop, for the addresses that are not the client port's.
 
-    accept ─► (TLS) ─► h11 ─► Request, Responder ─► handler
-                        ▲ bytes read on while the handler runs: the rest of the body, or the end
+    accept ─► (TLS) ─► h11 ─► PageRequest, Responder ─► handler
+                        ▲ reads on while the handler runs: the rest of the body, or the end
 
-It serves --listen-metrics-urls and --listen-client-http-urls. A connection has one request at a
-time; a client that goes away cancels its handler. What is read ahead, unread and unsent is bounded,
-and so are connections, header bytes and the time for a header or a handshake. Parsing is h11's;
-paths, methods and bodies mean nothing here.
+It serves --listen-metrics-urls and, beside grpcio, --listen-client-http-urls. A connection has one
+request at a time. A handler is cancelled when its client goes away. Bytes that are read ahead,
+unread or unsent are bounded, and so are connections, header bytes and the time for a header or a
+handshake. h11 does the parsing. Nothing is known here of the meaning of paths, methods and bodies.
 """
 
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
@@ -20,22 +20,21 @@ from typing import Final
 
 import h11
 
-from kvstore.http.exchange import Headers, Request, Responder
+from kvstore.batch import HttpHeaders
+from kvstore.http.exchange import PLAIN_TEXT, PageHandler, PageRequest
 from kvstore.logger import Logger
-from kvstore.transport.tls_errors import in_go_words
+from kvstore.runtime.accepting import accept_connections
+from kvstore.transport.tls_errors import go_error_text
 
 CONNECTIONS_MAX: Final = 1024
 HEADER_BYTES_MAX: Final = 64 << 10
 HEADER_S_MAX: Final = 300.0  # for the next request's header, also when idle
 HANDSHAKE_S_MAX: Final = 10.0
 _READ_BYTES: Final = 64 << 10
-_PIECES_MAX: Final = 16  # of a body that its handler has not taken
-_LEFT_OVER_MAX: Final = 256 << 10  # of a body nobody wanted, read so that the answer arrives
+_PIECES_MAX: Final = 16  # pieces of a body that its handler has not read
+_UNREAD_BYTES_MAX: Final = 256 << 10  # of a body the handler left, read so that the answer arrives
 _LINGER_S: Final = 1.0
-_ACCEPT_AGAIN_S: Final = 0.2
-_PLAIN: Final = ("Content-Type", "text/plain; charset=utf-8")
 
-Handler = Callable[[Request, Responder], Awaitable[None]]
 MakeContext = Callable[[], ssl.SSLContext]
 Admit = Callable[[dict[str, object], str], str]  # (certificate, remote address) → its common name
 
@@ -46,16 +45,15 @@ class H1Server:
     def __init__(
         self,
         listening: socket.socket,
-        handler: Handler,
+        handler: PageHandler,
         logger: Logger,
         *,
         make_context: MakeContext | None = None,
         admit: Admit | None = None,
     ) -> None:
-        """Take a listening socket; with make_context, TLS with what it returns for each connection.
+        """Serve a listening socket; make_context returns the TLS context of each connection.
 
-        admit is given a client's verified certificate and raises ssl.SSLError if it is not
-        welcome.
+        admit gets a client's verified certificate; it raises OSError to refuse it.
         """
         self._listening = listening
         self._handler = handler
@@ -74,7 +72,7 @@ class H1Server:
             await asyncio.wait([self._accepting])
             if not self._accepting.cancelled():
                 self._accepting.result()
-            await asyncio.Event().wait()  # drained: connections go on until this is cancelled
+            await asyncio.Event().wait()  # draining: connections go on until this is cancelled
         finally:
             tasks = [self._accepting, *self._tasks]
             for task in tasks:
@@ -82,7 +80,7 @@ class H1Server:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def drain(self) -> None:
-        """Accept nothing more and close each connection once its request is answered."""
+        """Accept no more connections, and close each one once its request is answered."""
         self._is_draining = True
         if self._accepting is not None:
             self._accepting.cancel()
@@ -91,31 +89,24 @@ class H1Server:
 
     @property
     def is_drained(self) -> bool:
-        """Whether, since drain(), every request is answered, or its answer streams; any thread."""
-        return self._is_draining and not any(each.is_asked for each in list(self._connections))
+        """Whether, since drain(), every request is answered or its answer is being streamed.
+
+        From any thread.
+        """
+        return self._is_draining and not any(each.is_waiting for each in list(self._connections))
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._listening.setblocking(False)
-        try:
-            while True:
-                try:
-                    raw, _ = await loop.sock_accept(self._listening)
-                except OSError as error:  # out of files, say: those that are open end some time
-                    self._logger.warning("cannot accept a connection", error=str(error))
-                    await asyncio.sleep(_ACCEPT_AGAIN_S)
-                    continue
-                if len(self._tasks) >= CONNECTIONS_MAX:
-                    self._logger.warning(
-                        "closed a connection: too many are open", limit=CONNECTIONS_MAX
-                    )
-                    raw.close()
-                    continue
-                task = loop.create_task(self._serve(raw), name="http connection")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-        finally:
-            self._listening.close()
+        await accept_connections(
+            self._listening,
+            self._begin,
+            lambda: (len(self._tasks), CONNECTIONS_MAX),
+            self._logger,
+        )
+
+    def _begin(self, raw: socket.socket) -> None:
+        task = asyncio.create_task(self._serve(raw), name="http connection")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, raw: socket.socket) -> None:
         remote = _host_of(raw)
@@ -125,7 +116,7 @@ class H1Server:
             self._logger.warning(
                 "rejected connection on client endpoint",
                 remote_addr=remote,
-                error=in_go_words(str(error)),
+                error=go_error_text(str(error)),
             )
             raw.close()
             return
@@ -139,7 +130,7 @@ class H1Server:
         try:
             await connection.serve(self._handler)
         except (OSError, TimeoutError):
-            pass  # the client's affair: there is nobody to tell
+            pass  # the connection broke or timed out: there is no client to answer
         except Exception as error:
             self._logger.error("an HTTP handler failed", remote_addr=remote, error=repr(error))
         finally:
@@ -166,7 +157,7 @@ class H1Server:
         name = ""
         if certificate and self._admit is not None:
             try:
-                # It may look names up, which waits.
+                # In a thread, because it may look names up.
                 name = await asyncio.to_thread(self._admit, certificate, remote)
             except OSError:
                 transport.abort()
@@ -184,14 +175,14 @@ class _Connection:
         self.remote_ip = ""
         self.is_tls = False
         self.common_name = ""
-        self.is_given_over = False
-        self.is_asked = False  # a request came that no answer has begun to
-        self._is_last = False  # after this request
+        self.is_upgraded = False
+        self.is_waiting = False  # a request was received, and its answer has not begun
+        self._is_closing = False  # after this request
         self._is_idle = True
         self.reading: asyncio.Task[None] | None = None
 
-    async def serve(self, handler: Handler) -> None:
-        """Serve requests until either side has had enough."""
+    async def serve(self, handler: PageHandler) -> None:
+        """Serve requests until either side ends the connection."""
         while True:
             try:
                 async with asyncio.timeout(HEADER_S_MAX):
@@ -202,19 +193,19 @@ class _Connection:
             if head is None:
                 return
             self._is_idle = False
-            self.is_asked = True
+            self.is_waiting = True
             try:
                 await self._handle(head, handler)
             finally:
-                self.is_asked = False
-            if self.is_given_over or not await self._is_reusable() or self._is_last:
+                self.is_waiting = False
+            if self.is_upgraded or not await self._is_reusable() or self._is_closing:
                 return
             self._is_idle = True
             self.h11.start_next_cycle()
 
     def end_when_idle(self) -> None:
-        """Serve no request after the one that is being served; close at once if there is none."""
-        self._is_last = True
+        """Close after the request that is being served; at once if there is none."""
+        self._is_closing = True
         if self._is_idle:
             self.writer.close()
 
@@ -227,10 +218,10 @@ class _Connection:
                 return None
             self.h11.receive_data(await self.reader.read(_READ_BYTES))
 
-    async def _handle(self, head: h11.Request, handler: Handler) -> None:
+    async def _handle(self, head: h11.Request, handler: PageHandler) -> None:
         body = _StreamedBody(self)
         respond = _Answer(self, body, is_head=head.method == b"HEAD")
-        request = Request(
+        request = PageRequest(
             method=head.method.decode("ascii"),
             target=head.target.decode("ascii"),
             headers=[
@@ -246,13 +237,13 @@ class _Connection:
         both = (handling, self.reading)
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if handling.done() or self.is_given_over:
+            if handling.done() or self.is_upgraded:
                 await handling
         except OSError:
             raise
         except Exception:
             if self.h11.our_state is h11.SEND_RESPONSE:
-                await respond.whole(500, [_PLAIN], b"internal error\n")
+                await respond.whole(500, [PLAIN_TEXT], b"internal error\n")
             raise
         finally:
             for task in both:
@@ -267,52 +258,55 @@ class _Connection:
             await self.writer.drain()
 
     async def _refuse(self, error: h11.RemoteProtocolError) -> None:
-        """Say what is wrong with a header, as Go does."""
+        """Answer a malformed header as Go does."""
         if self.h11.our_state is not h11.IDLE and self.h11.our_state is not h11.SEND_RESPONSE:
             return
         status = HTTPStatus(error.error_status_hint)
         body = f"{status.value} {status.phrase}: {error}".encode()
-        headers = [_PLAIN, ("Connection", "close")]
+        headers = [PLAIN_TEXT, ("Connection", "close")]
         await self.send(_head(status.value, [*headers, ("Content-Length", str(len(body)))]))
         await self.send(h11.Data(data=body))
         await self.send(h11.EndOfMessage())
         await self._linger()
 
     async def _linger(self) -> None:
-        """Read what still comes, for a while: closing at once could take the answer away."""
+        """Read what still arrives, for a while: a reset could make the client lose the answer."""
         if self.writer.can_write_eof():
             self.writer.write_eof()
-        left = 0
+        unread_bytes = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_S):
-                while left <= _LEFT_OVER_MAX and (data := await self.reader.read(_READ_BYTES)):
-                    left += len(data)
+                while unread_bytes <= _UNREAD_BYTES_MAX:
+                    data = await self.reader.read(_READ_BYTES)
+                    if not data:
+                        return
+                    unread_bytes += len(data)
 
     async def _is_reusable(self) -> bool:
-        """Tell whether another request may follow; reads what little is left of the last body."""
-        left = 0
+        """Read the rest of the last body if it is short; tell whether a request may follow."""
+        unread_bytes = 0
         with suppress(h11.RemoteProtocolError, TimeoutError):
             async with asyncio.timeout(_LINGER_S):
-                while self.h11.their_state is h11.SEND_BODY and left <= _LEFT_OVER_MAX:
+                while self.h11.their_state is h11.SEND_BODY and unread_bytes <= _UNREAD_BYTES_MAX:
                     event = self.h11.next_event()
                     if event is h11.NEED_DATA:
                         if self.h11.they_are_waiting_for_100_continue:
                             return False
                         data = await self.reader.read(_READ_BYTES)
-                        left += len(data)
+                        unread_bytes += len(data)
                         self.h11.receive_data(data)
         return self.h11.our_state is h11.DONE and self.h11.their_state is h11.DONE
 
 
 class _StreamedBody:
-    """A request's body as it arrives, and the watch for the client's end."""
+    """A request's body as it arrives; its reader also notices when the client goes away."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES_MAX)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give the pieces; the handler is cancelled if the client ends before the body does."""
+        """Yield the pieces; the handler is cancelled if the client goes away before the end."""
         connection = self._connection
         if connection.h11.they_are_waiting_for_100_continue:
             await connection.send(h11.InformationalResponse(status_code=100, headers=[]))
@@ -323,7 +317,7 @@ class _StreamedBody:
             yield piece
 
     async def read_on(self) -> None:
-        """Read until the client is gone."""
+        """Read until the client goes away."""
         connection = self._connection
         while connection.h11.their_state is h11.SEND_BODY:
             try:
@@ -335,8 +329,8 @@ class _StreamedBody:
             elif isinstance(event, h11.Data):
                 await self._pieces.put(bytes(event.data))
         await self._pieces.put(None)
-        while not connection.is_given_over:
-            # What comes now is the next request, which may wait, or the end.
+        while not connection.is_upgraded:
+            # This is the next request, which may wait, or the end of the connection.
             data = await connection.reader.read(_READ_BYTES)
             if not data:
                 return
@@ -346,21 +340,21 @@ class _StreamedBody:
 
 
 class _Answer:
-    """The way to answer one request."""
+    """Answers one request."""
 
     def __init__(self, connection: _Connection, body: _StreamedBody, *, is_head: bool) -> None:
         self._connection = connection
         self._body = body
         self._is_head = is_head
 
-    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+    async def whole(self, status: int, headers: HttpHeaders, body: bytes) -> None:
         await self._connection.send(_head(status, [*headers, ("Content-Length", str(len(body)))]))
         if body and not self._is_head:
             await self._connection.send(h11.Data(data=body))
         await self._connection.send(h11.EndOfMessage())
 
-    async def start(self, status: int, headers: Headers) -> None:
-        self._connection.is_asked = False
+    async def start(self, status: int, headers: HttpHeaders) -> None:
+        self._connection.is_waiting = False
         await self._connection.send(_head(status, [*headers, ("Transfer-Encoding", "chunked")]))
 
     async def write(self, data: bytes) -> None:
@@ -370,10 +364,10 @@ class _Answer:
     async def finish(self) -> None:
         await self._connection.send(h11.EndOfMessage())
 
-    async def upgrade(self, headers: Headers) -> "_RawSocket":
+    async def upgrade(self, headers: HttpHeaders) -> "_RawConnection":
         connection = self._connection
-        connection.is_given_over = True
-        connection.is_asked = False
+        connection.is_upgraded = True
+        connection.is_waiting = False
         if connection.reading is not None:
             connection.reading.cancel()
             await asyncio.gather(connection.reading, return_exceptions=True)
@@ -381,10 +375,10 @@ class _Answer:
             status_code=101, reason=b"Switching Protocols", headers=_encoded(headers)
         )
         await connection.send(event)
-        return _RawSocket(connection)
+        return _RawConnection(connection)
 
 
-class _RawSocket:
+class _RawConnection:
     """The connection after 101."""
 
     def __init__(self, connection: _Connection) -> None:
@@ -402,19 +396,19 @@ class _RawSocket:
         await self._connection.writer.drain()
 
 
-def _head(status: int, headers: Headers) -> h11.Response:
+def _head(status: int, headers: HttpHeaders) -> h11.Response:
     dated = [*headers, ("Date", formatdate(usegmt=True))]
     return h11.Response(
         status_code=status, reason=_reason(status).encode(), headers=_encoded(dated)
     )
 
 
-def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+def _encoded(headers: HttpHeaders) -> list[tuple[bytes, bytes]]:
     return [(name.encode("ascii"), _one_line(value)) for name, value in headers]
 
 
 def _one_line(value: str) -> bytes:
-    """A header's value must be one line; an error's text may not be."""
+    """Return a header's value as one line, which the text of an error may not be."""
     return value.replace("\r", " ").replace("\n", " ").strip().encode("utf-8", "replace")
 
 

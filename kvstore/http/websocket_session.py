@@ -1,11 +1,11 @@
-"""A connection after its upgrade: messages become a request's body, lines of the answer messages.
+"""A WebSocket after its upgrade: messages are a request's body, lines of the answer are messages.
 
-The frames are wsproto's. This is loaded when the first client asks for a WebSocket: most servers
-never see one, and each would wait for wsproto at its start.
+wsproto handles the frames. This module is loaded at the first WebSocket, because most servers never
+serve one and loading wsproto would delay each start.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
@@ -19,27 +19,27 @@ from wsproto.events import (
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
 
-from kvstore.http.exchange import Headers, Request, Responder, Socket
-
-Handler = Callable[[Request, Responder], Awaitable[None]]
+from kvstore.batch import HttpHeaders
+from kvstore.http.exchange import PageHandler, PageRequest, UpgradedConnection
 
 _PIECES_MAX: Final = 16
 _TOKEN_COOKIE: Final = "token"
 _BEARER: Final = "Bearer"
 
 
-class Session:
-    """One connection after its upgrade."""
+class WebSocketSession:
+    """One connection after its upgrade; its handler sees it as request body and responder."""
 
-    def __init__(self, socket: Socket, message_bytes_max: int) -> None:
-        self._socket = socket
+    def __init__(self, connection: UpgradedConnection, message_bytes_max: int) -> None:
+        self._connection = connection
         self._frames = Connection(ConnectionType.SERVER)
         self._message_bytes_max = message_bytes_max
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES_MAX)
         self._line = bytearray()
 
-    async def run(self, handler: Handler, request: Request) -> None:
-        inner = Request(
+    async def run(self, handler: PageHandler, request: PageRequest) -> None:
+        """Serve until the handler returns or the client closes."""
+        inner = PageRequest(
             method="POST",
             target=request.target,
             headers=_forwarded(request),
@@ -72,7 +72,7 @@ class Session:
     async def _read(self) -> None:
         """Read messages until the client closes."""
         message = bytearray()
-        while data := await self._socket.read():
+        while data := await self._connection.read():
             try:
                 self._frames.receive_data(data)
                 for event in self._frames.events():
@@ -85,9 +85,9 @@ class Session:
                             await self._pieces.put(bytes(message) + b"\n")
                             message.clear()
                     elif isinstance(event, Ping):
-                        await self._socket.write(self._frames.send(event.response()))
+                        await self._connection.write(self._frames.send(event.response()))
                     elif isinstance(event, CloseConnection):
-                        await self._socket.write(self._frames.send(event.response()))
+                        await self._connection.write(self._frames.send(event.response()))
                         return
             except RemoteProtocolError:
                 await self._close(CloseReason.PROTOCOL_ERROR)
@@ -97,17 +97,17 @@ class Session:
         try:
             data = self._frames.send(CloseConnection(code=reason))
         except LocalProtocolError:
-            return  # the client closed first
-        await self._socket.write(data)
+            return  # the client closed it first
+        await self._connection.write(data)
 
     # The answer: each of its lines is a message.
 
-    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+    async def whole(self, status: int, headers: HttpHeaders, body: bytes) -> None:
         await self.write(body)
         await self.finish()
 
-    async def start(self, status: int, headers: Headers) -> None:
-        pass  # there is no place for a status after 101
+    async def start(self, status: int, headers: HttpHeaders) -> None:
+        pass  # after 101 there is no status to send
 
     async def write(self, data: bytes) -> None:
         self._line += data
@@ -120,7 +120,7 @@ class Session:
         line, self._line = bytes(self._line), bytearray()
         await self._send(line)
 
-    async def upgrade(self, headers: Headers) -> Socket:
+    async def upgrade(self, headers: HttpHeaders) -> UpgradedConnection:
         raise RuntimeError("a WebSocket cannot be upgraded again")
 
     async def _send(self, line: bytes) -> None:
@@ -129,8 +129,8 @@ class Session:
         try:
             data = self._frames.send(TextMessage(data=line.decode()))
         except LocalProtocolError:
-            return  # the client has closed; reading ends the session
-        await self._socket.write(data)
+            return  # the client has closed it; the reader ends the session
+        await self._connection.write(data)
 
 
 def _bytes_of(event: TextMessage | BytesMessage) -> bytes:
@@ -138,8 +138,8 @@ def _bytes_of(event: TextMessage | BytesMessage) -> bytes:
     return data.encode() if isinstance(data, str) else bytes(data)
 
 
-def acceptance(request: Request, key: str) -> Headers:
-    """Return the headers of the 101 that answers a key."""
+def acceptance(request: PageRequest, key: str) -> HttpHeaders:
+    """Return the headers of the 101 response to a Sec-WebSocket-Key."""
     headers = [
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),
@@ -150,8 +150,8 @@ def acceptance(request: Request, key: str) -> Headers:
     return headers
 
 
-def _forwarded(request: Request) -> Headers:
-    """Return the headers that go along: where the page is from, and the token."""
+def _forwarded(request: PageRequest) -> HttpHeaders:
+    """Return the headers that the handler gets: the page's origin, and the token."""
     headers = [each for each in request.headers if each[0] in {"origin", "referer"}]
     _, _, token = request.header("sec-websocket-protocol").partition("Bearer,")
     authorization = f"{_BEARER} {token.strip(' ')}" if token else ""

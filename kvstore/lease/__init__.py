@@ -1,1 +1,1 @@
-"""Leases: who lives how long, and which keys go with them."""
+"""Leases: their TTLs, and the keys attached to them."""

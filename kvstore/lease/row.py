@@ -1,11 +1,9 @@
-"""The row a lease leaves in table `lease`: eight bytes of id, and a leasepb.Lease message.
+"""The row of a lease in table `lease`: eight bytes of id, and a leasepb.Lease message.
 
-    key    id as an unsigned 64-bit big-endian number (a negative id is its two's complement)
-    value  1: ID   2: TTL in seconds   3: RemainingTTL in seconds      (varints; zero is left out)
+key    id as an unsigned 64-bit big-endian number (a negative id is its two's complement)
+value  1: ID   2: TTL in seconds   3: RemainingTTL in seconds      (varints; zero is omitted)
 
-    grant of id 10, TTL 60      k 00 00 00 00 00 00 00 0a    v 08 0a 10 3c
-
-It knows nothing of time or keys.
+grant of id 10, TTL 60      k 00 00 00 00 00 00 00 0a    v 08 0a 10 3c
 """
 
 from google.protobuf.message import DecodeError
@@ -27,7 +25,7 @@ def encode_row(lease_id: int, ttl_s: int, remaining_ttl_s: int) -> bytes:
 def decode_row(key: bytes, value: bytes) -> tuple[int, int, int]:
     """Return (id, TTL in seconds, remaining TTL in seconds).
 
-    Raises CorruptionError for bytes that are no Lease, or the Lease of another key.
+    Raises CorruptionError for bytes that are no Lease, or a Lease with another id than the key's.
     """
     try:
         lease = Lease.FromString(value)

@@ -1,1 +1,1 @@
-"""Revisions of keys: index, store, compaction, hashes."""
+"""The multi-version store: key index, records, compaction, hashes."""

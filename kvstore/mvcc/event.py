@@ -1,18 +1,17 @@
-"""One change of one key, as watchers and the replies to writers need it."""
+"""One change of one key, as watchers and the responses to writers need it."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from kvstore.wire.splice import DELETE as DELETE
+from kvstore.wire.splice import PUT as PUT
 from kvstore.wire.splice import int64
-
-PUT: Final = 0
-DELETE: Final = 1
 
 
 class Event(NamedTuple):
     """A put or a deletion.
 
-    kv is the encoded KeyValue; of a deletion it holds the key and the mod revision only. prev is
-    the revision key (17 bytes) of the value the key had before, None if it had none.
+    kv is the encoded KeyValue; of a deletion it has only the key and the mod revision. prev is the
+    revision key (17 bytes) of the value the key had before, None if it had none.
     """
 
     type: int

@@ -1,14 +1,14 @@
-"""Hashes that read the whole store, in slices: HashKV at a revision, and the whole database.
+"""Hashes over the whole store, in slices: HashKV at a revision, and the whole database.
 
-A job reads a state that stands still, while the store goes on:
+A job reads one unchanging state while the store continues:
 
 - later writes are above the revision the job reads up to;
-- compactions that were due when it began finish first (its steps drive them), so that the answer
-  does not depend on how far they had got;
+- compactions that were due when it began finish first (its steps drive them), so the result does
+  not depend on their progress;
 - compactions scheduled later wait until it ends.
 
-So a job that is given up must be closed, or it would hold back compaction for good. The tables
-other than key are read as they are when the hash of the whole database comes to them.
+So a job that is abandoned must be closed, or it would block compaction forever. The tables other
+than key are read as they are when the hash of the whole database reaches them.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from typing import Final
 
 from google_crc32c import extend
 
-from kvstore.mvcc.backend import BUCKETS, Backend, Row, Table
+from kvstore.backend import BUCKETS, Backend, Row, Table
+from kvstore.meta_rows import CONSISTENT_INDEX_KEY, STORAGE_VERSION_KEY, TERM_KEY
 from kvstore.mvcc.compaction import Compactor
 from kvstore.mvcc.key_index import KeyIndex
-from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY, STORAGE_VERSION_KEY, TERM_KEY
 from kvstore.mvcc.record_hash import HashResult as HashResult
 from kvstore.mvcc.record_hash import RecordHash
 from kvstore.mvcc.records import RecordPager, Records
@@ -31,7 +31,7 @@ _LOCAL_META: Final = frozenset((CONSISTENT_INDEX_KEY, TERM_KEY, STORAGE_VERSION_
 
 
 class _Job:
-    """What both jobs share: their place among compactions."""
+    """The common part of both jobs: their order with compactions."""
 
     __slots__ = ("_compact_revision", "_compactor", "_open")
 
@@ -39,16 +39,16 @@ class _Job:
         self._compactor = compactor
         self._compact_revision = compact_revision
         self._open = True
-        compactor.hold(compact_revision)
+        compactor.pin(compact_revision)
 
     def close(self) -> None:
         """End the job, finished or not; closing twice is allowed."""
         if self._open:
             self._open = False
-            self._compactor.release(self._compact_revision)
+            self._compactor.unpin(self._compact_revision)
 
     def _compacting(self, rows_max: int) -> bool:
-        """Drive a compaction that was due before this job; tell whether there was one."""
+        """Do a step of a compaction that was due before this job; tell whether there was one."""
         if not self._open:
             raise RuntimeError("step() of a hash job that has ended")
         due = self._compactor.due_before(self._compact_revision)
@@ -81,7 +81,7 @@ class HashJob(_Job):
         self._pager: RecordPager | None = None
 
     def step(self, rows_max: int) -> HashResult | None:
-        """Look at up to rows_max records; return the result when done, which closes the job."""
+        """Read up to rows_max records; return the result when done, which closes the job."""
         if self._compacting(rows_max):
             return None
         pager = self._pager
@@ -97,15 +97,15 @@ class HashJob(_Job):
             self._compact_revision,
             self._revision,
             self._store_revision,
-            self._hasher.other(),
+            self._hasher.alternative(),
         )
 
     def _feed(self, rows: list[Row]) -> None:
         hasher, revision, revkey_at = self._hasher, self._revision, self._index.revkey_at
         for revkey, kv in rows:
-            asked = hasher.keep_is_empty or revkey < hasher.floor
-            hasher.add(revkey, kv, asked and revkey_at(kv_key(kv), revision) == revkey)
-        hasher.settle()
+            matters = hasher.keep_is_empty or revkey < hasher.floor
+            hasher.add(revkey, kv, matters and revkey_at(kv_key(kv), revision) == revkey)
+        hasher.flush()
 
 
 class HashAllJob(_Job):
@@ -131,7 +131,7 @@ class HashAllJob(_Job):
         self._pages: Iterator[list[bytes]] | None = None
 
     def step(self, rows_max: int) -> int | None:
-        """Look at up to rows_max rows; return the hash when done, which closes the job."""
+        """Read up to rows_max rows; return the hash when done, which closes the job."""
         if self._compacting(rows_max):
             return None
         self._rows_max = rows_max

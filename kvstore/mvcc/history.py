@@ -1,10 +1,10 @@
-"""Events of the past, read back from the records for watchers that start or fell behind.
+"""Events of the past, read from the records for watchers that start late or are behind.
 
     records   5.0  5.1  5.2 | 6.0 | 7.0  7.1          limit 4 rows from 5 → 5.0 … 6.0, next is 7
 
 One main revision is one atomic change, so it is never split: reading stops before the first main
-revision that finds a limit reached. The previous value of an event is the one the key had before
-the whole change. At the compacted revision itself it is gone.
+revision after a limit is reached. The previous value of an event is the one the key had before the
+whole change. At the compacted revision itself it no longer exists.
 """
 
 from kvstore.mvcc.event import DELETE, PUT, Event, deletion_kv
@@ -24,10 +24,10 @@ def read_history(
     limit_rows: int,
     limit_bytes: int,
 ) -> tuple[list[Event], int]:
-    """Return (events with from_main <= main < to_main in order, the main to go on from).
+    """Return (events with from_main <= main < to_main in order, the next main to read).
 
-    Holds at least one whole main revision; stops at the first boundary at or beyond a limit.
-    Needs compacted <= from_main. The second is to_main when everything was read.
+    At least one whole main revision; stops at the first boundary at or beyond a limit. Needs
+    compacted <= from_main. The second is to_main when everything was read.
     """
     events: list[Event] = []
     size_bytes = 0
@@ -43,7 +43,7 @@ def read_history(
             key = kv_key(kv)
             if main <= compacted:
                 if index.record_at(key, compacted) != revkey:
-                    continue  # goes with the compaction that is due
+                    continue  # the compaction that is due removes it
                 prev = None
             else:
                 prev = index.revkey_at(key, main - 1)

@@ -1,6 +1,6 @@
-"""Which revisions each key has: the index in memory, rebuilt from the records at every start.
+"""The revisions of each key: the index in memory, rebuilt from the records at every start.
 
-An entry is one of two things, both small and invisible to the garbage collector:
+An entry has one of two forms, both small and not tracked by the garbage collector:
 
     int      main << 20 | sub     one revision, which created the key (version 1)
     array    create, version, main, mark, main, mark, ...    mark = sub << 1 | is a tombstone
@@ -11,10 +11,10 @@ Example: put at 2 and 3, deleted at 5, put again at 9:
     [9, 1,   2, 0,   3, 0,   5, 1,   9, 0]
      └────┘  └────── generation ─┘  └ generation
 
-A key is *live* if its newest revision is no tombstone, else *dead* and waits for compaction. The
-two kinds are apart, so reads and counts at the current revision touch live keys only.
+A key is *live* if its newest revision is no tombstone, else *dead* until it is compacted. The two
+are kept apart, so reads and counts at the current revision look at live keys only.
 
-The index holds no values and knows nothing of rows; it trusts that revisions come ascending.
+The index has no values and does not access rows; revisions must be given in ascending order.
 """
 
 from array import array
@@ -64,7 +64,7 @@ def newest_at(history: History, main: int) -> int:
 
 
 class KeyIndex:
-    """All keys and their revisions; the law is at the head of this module."""
+    """All keys and their revisions; see the module's text."""
 
     __slots__ = ("_dead_order", "_live_order", "dead", "live")
 
@@ -75,7 +75,7 @@ class KeyIndex:
         self._dead_order = KeyOrder()
 
     def put(self, key: bytes, main: int, sub: int) -> tuple[int, int, bytes | None]:
-        """Note a put; return (create, version, revision key of the value it replaces or None)."""
+        """Add a put; return (create, version, revision key of the value it replaces or None)."""
         entry = self.live.get(key)
         if entry is None:
             self._add_live(key, main, sub)
@@ -92,7 +92,7 @@ class KeyIndex:
         return entry[0], version, replaced
 
     def delete(self, key: bytes, main: int, sub: int) -> bytes:
-        """Note a tombstone of a live key; return the revision key of the value it removes."""
+        """Add a tombstone of a live key; return the revision key of the value it removes."""
         entry = self.live.pop(key)
         if isinstance(entry, int):
             history = array("q", (0, 0, entry >> SUB_BITS, (entry & SUB_MASK) << 1))
@@ -164,7 +164,7 @@ class KeyIndex:
         return pack(entry[at], SEPARATOR, mark >> 1) if at and not mark & 1 else None
 
     def record_at(self, key: bytes, main: int) -> bytes | None:
-        """Return the key of the newest record of key up to main, be it a value or a tombstone."""
+        """Return the revision key of the newest record of key up to main, value or tombstone."""
         entry = self.live.get(key)
         history = self.dead.get(key) if entry is None else entry
         if history is None or isinstance(history, int):
@@ -192,7 +192,7 @@ class KeyIndex:
         return self._live_order.count(start, end) + self._dead_order.count(start, end)
 
     def count_at(self, start: bytes, end: bytes | None, main: int) -> int:
-        """Return the number of keys with start <= k < end that had a value at main; asks each."""
+        """Return the number of keys with start <= k < end that had a value at main; O(keys)."""
         count = 0
         newer = main + 1 << SUB_BITS
         for order, entries in ((self._live_order, self.live), (self._dead_order, self.dead)):
@@ -213,10 +213,10 @@ class KeyIndex:
         return merge(live, self._dead_order.walk(start, end))
 
     def compact_key(self, key: bytes, main: int) -> bytes | None:
-        """Forget what a compaction at main takes from key; return the record up to main that stays.
+        """Remove what a compaction at main removes of key; return the record up to main it keeps.
 
-        That is the newest one up to main, except a tombstone before main. The answer does not
-        change when asked again. None: every record up to main goes.
+        That is the newest one up to main, except a tombstone before main. None: it keeps no record
+        up to main. A second call returns the same.
         """
         entry = self.live.get(key)
         history = self.dead.get(key) if entry is None else entry
@@ -239,7 +239,7 @@ class KeyIndex:
         return kept
 
     def _shrink(self, key: bytes, history: History) -> None:
-        """Give a trimmed history its smallest form; drop the key if nothing is left."""
+        """Give a shortened history its smallest form; remove the key if nothing is left."""
         if len(history) == _FIRST:
             del self.dead[key]
             self._dead_order.remove(key)
@@ -264,9 +264,9 @@ class KeyIndex:
             self.live[key] = array("q", (main, 1, main, sub << 1))
 
     def restore(self, key: bytes, create: int, version: int, main: int, mark: int) -> None:
-        """Note one record of a rebuild, oldest first; restored() must follow the last one.
+        """Add one record of a rebuild, oldest first; call restored() after the last one.
 
-        create and version count only for the oldest record there is of a key.
+        create and version are used only of the oldest record of a key.
         """
         entry = self.live.get(key)
         if entry is None:
@@ -278,7 +278,7 @@ class KeyIndex:
                     self.live[key] = main << SUB_BITS | mark >> 1
                 else:
                     self.live[key] = array("q", (create, version, main, mark))
-            elif not mark & 1:  # a tombstone of a dead key means nothing
+            elif not mark & 1:  # a tombstone of a dead key has no effect
                 history[0] = main
                 history[1] = 1
                 history.extend((main, mark))
@@ -300,6 +300,6 @@ class KeyIndex:
             history[1] += 1
 
     def restored(self) -> None:
-        """Build the order of all keys; until then only lookups by key are allowed."""
+        """Build the order of all keys; before this only lookups by key are allowed."""
         self._live_order = KeyOrder(self.live)
         self._dead_order = KeyOrder(self.dead)

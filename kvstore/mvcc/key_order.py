@@ -1,4 +1,4 @@
-"""A set of keys in bytewise order, made for many additions and few reads.
+"""A set of keys in bytewise order, optimized for many additions and few reads.
 
 Keys lie in chunks of at most CHUNK_KEYS; the head of a chunk bounds its keys from below:
 
@@ -6,13 +6,12 @@ Keys lie in chunks of at most CHUNK_KEYS; the head of a chunk bounds its keys fr
     chunks   [a, c, b]      [h, k, m]         [q, z]
     clean    False          True              True
 
-An addition finds its chunk by the heads and goes to the chunk's end, which may leave the chunk
-unsorted ("not clean"). A chunk is sorted when it splits or when a read or removal needs its inside.
-So an addition costs a search among the heads, no addition costs more than the sort of one chunk,
-and counting a range looks into its two border chunks only.
+An addition finds its chunk by the heads and appends the key to it, which may leave the chunk
+unsorted (not "clean"). A chunk is sorted when it splits, or when a read or removal needs its order.
+So an addition costs a binary search, at most the sort of one chunk, and counting a range reads only
+the two chunks at its ends.
 
-Not here: what a key stands for, and whether it is present: the caller adds only absent keys and
-removes only present ones.
+The caller must add only absent keys and remove only present ones.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,7 +22,7 @@ CHUNK_KEYS: Final = 512
 
 
 class KeyOrder:
-    """Keys in order; the law is at the head of this module."""
+    """Keys in order; see the module's text."""
 
     __slots__ = ("_chunks", "_clean", "_heads")
 
@@ -53,20 +52,20 @@ class KeyOrder:
         """Remove a key that is present; KeyError if it is not."""
         at = bisect_right(self._heads, key) - 1
         chunk = self._sorted_chunk(at)
-        place = bisect_left(chunk, key)
-        if place == len(chunk) or chunk[place] != key:
+        position = bisect_left(chunk, key)
+        if position == len(chunk) or chunk[position] != key:
             raise KeyError(key)
-        del chunk[place]
+        del chunk[position]
         if not chunk and len(self._chunks) > 1:
             self._drop(at)
 
     def count(self, start: bytes, end: bytes | None) -> int:
         """Return how many keys k have start <= k < end (None: no bound)."""
-        first, place = self._seek(start)
-        last, end_place = self._seek_end(end)
-        if (last, end_place) <= (first, place):
+        first, position = self._seek(start)
+        last, end_position = self._seek_end(end)
+        if (last, end_position) <= (first, position):
             return 0
-        return sum(map(len, self._chunks[first:last])) - place + end_place
+        return sum(map(len, self._chunks[first:last])) - position + end_position
 
     def keys(self, start: bytes, end: bytes | None, limit: int = 0) -> list[bytes]:
         """Return keys with start <= k < end (None: no bound), ascending (limit 0: all)."""
@@ -86,29 +85,29 @@ class KeyOrder:
         found: list[bytes] = []
         chunks = iter(self._chunks)
         chunk, begin = next(chunks), 0
-        for place in wanted:
-            while place >= begin + len(chunk):
+        for position in wanted:
+            while position >= begin + len(chunk):
                 begin += len(chunk)
                 chunk = next(chunks)
-            found.append(chunk[place - begin])
+            found.append(chunk[position - begin])
         return found
 
     def walk(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
-        """Yield the keys of a range ascending; the order must not change meanwhile."""
+        """Yield the keys of a range ascending; keys must not be added or removed meanwhile."""
         for part in self._parts(start, end):
             yield from part
 
     def _parts(self, start: bytes, end: bytes | None) -> Iterator[list[bytes]]:
-        at, place = self._seek(start)
-        last, end_place = self._seek_end(end)
+        at, position = self._seek(start)
+        last, end_position = self._seek_end(end)
         while at < last:
-            yield self._sorted_chunk(at)[place:]
-            at, place = at + 1, 0
-        if at == last and place < end_place:
-            yield self._chunks[at][place:end_place]
+            yield self._sorted_chunk(at)[position:]
+            at, position = at + 1, 0
+        if at == last and position < end_position:
+            yield self._chunks[at][position:end_position]
 
     def _seek(self, key: bytes) -> tuple[int, int]:
-        """Return (chunk number, place) of the first key >= key; the place may be past the chunk."""
+        """Return (chunk, position in it) of the first key >= key; it may be the chunk's end."""
         at = bisect_right(self._heads, key) - 1
         return at, bisect_left(self._sorted_chunk(at), key)
 
@@ -135,4 +134,4 @@ class KeyOrder:
 
     def _drop(self, at: int) -> None:
         del self._chunks[at], self._heads[at], self._clean[at]
-        self._heads[0] = b""  # the first chunk takes everything below the second head
+        self._heads[0] = b""  # the first chunk has everything below the second head

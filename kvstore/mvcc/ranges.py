@@ -2,10 +2,10 @@
 
     range_end   b""   the single key      b"\\0"   every key >= key      else   key <= k < range_end
 
-At the current revision only live keys are looked at, and the count costs the two borders of the
-range. At an older one every key of the range has to be asked what it was then. Its count can be had
-cheaper when little has happened since: count of now, corrected by the keys changed since. That is
-what makes paging through a large range at a pinned revision bearable.
+At the current revision only live keys are read, and the count needs only the two ends of the range.
+At an older one the history of every key of the range is read. Its count is cheaper if little has
+happened since: the current count, corrected by the keys changed since. Without this, paging through
+a large range at a pinned revision would be too slow.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ from kvstore.mvcc.records import PAGE_ROWS_MAX, Records
 from kvstore.mvcc.revision import revision_key
 from kvstore.wire.splice import encode_kv, kv_key, parse_kv
 
-CHANGED_COST: Final = 4  # reading a record back costs about as much as asking so many keys
+CHANGED_COST: Final = 4  # reading a record costs about as much as reading so many histories
 
 
 class RangeResult(NamedTuple):
-    """Encoded KeyValues ascending by key, how many the range holds, the store's revision."""
+    """Encoded KeyValues ascending by key, the number of keys in the range, the store's revision."""
 
     kvs: list[bytes]
     count: int  # type: ignore[assignment]  # hides tuple.count
@@ -28,7 +28,7 @@ class RangeResult(NamedTuple):
 
 
 class RangeReader:
-    """Answers ranges at revisions that are known to be readable."""
+    """Reads ranges at revisions that are known to be readable."""
 
     __slots__ = ("_index", "_records")
 
@@ -57,7 +57,7 @@ class RangeReader:
         return self._records.get_many_indexed(self._index.current_revkeys(keys))
 
     def keys_only_now(self, key: bytes, range_end: bytes, limit: int) -> list[bytes]:
-        """Return as kvs_now, but without value and lease, from the index alone."""
+        """Return the same as kvs_now, but without value and lease, from the index alone."""
         current = self._index.current_of_live
         found: list[bytes] = []
         for each in self.keys_now(key, range_end, limit):
@@ -78,7 +78,7 @@ class RangeReader:
         return self._records.get_many_indexed(revkeys)
 
     def keys_only_at(self, key: bytes, range_end: bytes, main: int, limit: int) -> list[bytes]:
-        """Return as kvs_at, but without value and lease."""
+        """Return the same as kvs_at, but without value and lease."""
         found: list[bytes] = []
         for kv in self.kvs_at(key, range_end, main, limit):
             each, create, mod, version, _, _ = parse_kv(kv)
@@ -86,7 +86,7 @@ class RangeReader:
         return found
 
     def count_at(self, key: bytes, range_end: bytes, main: int, now: int) -> int:
-        """Return the number of keys of a range as it was at main; now: the newest main there is."""
+        """Return the number of keys of a range as it was at main; now: the newest main."""
         if not range_end:
             return int(self._index.revkey_at(key, main) is not None)
         bound = _bound(range_end)
@@ -105,7 +105,7 @@ class RangeReader:
     def _count_back(
         self, start: bytes, bound: bytes | None, main: int, records_max: int
     ) -> int | None:
-        """Return the count of now less what changed after main; None beyond records_max changes."""
+        """Return the current count corrected by changes after main; None above records_max."""
         index = self._index
         changed: set[bytes] = set()
         pager = self._records.pager(revision_key(main + 1), None)

@@ -1,17 +1,17 @@
-"""The index and the leases of keys, rebuilt from the records at start.
+"""Rebuilds the index and the leases of keys from the records at start.
 
 One scan in revision order. Most records of most stores are the only one of their key, written by
-the put that created it. Such a record is recognised by its bytes, without being parsed:
+the put that created it. Such a record is recognized by its bytes, without being parsed:
 
     0a n | key | 10 | create | 18 | mod | 20 01 2a len | value     create = mod, version 1, no lease
 
-Records of one size, key size and width of main have all these at the same places; a Shape cuts
+Records of one size, key size and width of main have all these at the same offsets; a Shape cuts
 them out in one call. In a long history most records change a key that is live already; of these
 only the key matters, and that nothing (no lease) follows the value:
 
     0a n | key | 10 | create | 18 | mod | 20 | version | 2a | len | value to the end
 
-Everything else takes the careful road (`_restore_record`).
+All other records are parsed (`_restore_record`).
 """
 
 import re
@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from kvstore.backend import Row
 from kvstore.errors import CorruptionError
-from kvstore.mvcc.backend import Row
 from kvstore.mvcc.key_index import SUB_BITS, SUB_LIMIT, SUB_MASK, KeyIndex
 from kvstore.mvcc.records import PAGE_ROWS_MAX, Records
 from kvstore.mvcc.revision import KEY_BYTES, SEPARATOR, parse_revision_key, unpack
@@ -46,7 +46,7 @@ def rebuild(records: Records) -> tuple[KeyIndex, Leases, int]:
 
 
 def rebuild_from(pages: Iterable[list[Row]]) -> tuple[KeyIndex, Leases, int]:
-    """Return what rebuild does, from the rows of table key in slices, none of them empty."""
+    """Return the same as rebuild(), from the rows of table key in pages, none of them empty."""
     index = KeyIndex()
     leases: Leases = {}
     main = 0
@@ -63,7 +63,7 @@ def rebuild_from(pages: Iterable[list[Row]]) -> tuple[KeyIndex, Leases, int]:
 
 
 class Shape(NamedTuple):
-    """Where records of one size hold what, and the bytes that never differ."""
+    """The offsets of the fields in records of one size, and the bytes that are always the same."""
 
     cut: Callable[[bytes], tuple[bytes, ...]] | None  # → head, key, "10", create, "18", mod, tail
     head: bytes
@@ -74,9 +74,9 @@ NO_SHAPE: Final = Shape(None, b"", b"")
 
 
 def make_shape(size: int, key_bytes: int, main_width: int) -> Shape:
-    """Return the shape of records of size bytes; NO_SHAPE if it is none of the usual ones.
+    """Return the shape of records of size bytes; NO_SHAPE if they must be parsed.
 
-    key_bytes is the byte that tells the size of the key, main_width the size of the varint of main.
+    key_bytes is the byte with the size of the key, main_width the size of the varint of main.
     """
     rest = size - (2 + key_bytes + 1 + main_width + 1 + main_width + len(_VERSION_1))
     if key_bytes > 127 or main_width > 9 or rest < 0:
@@ -93,14 +93,14 @@ def make_shape(size: int, key_bytes: int, main_width: int) -> Shape:
 
 
 def _restore_page(index: KeyIndex, leases: Leases, rows: list[Row]) -> None:
-    """Note records in revision order.
+    """Restore records in revision order.
 
-    Unrolled by hand: this loop decides how fast a large store starts (bench/micro/test_mvcc.py).
+    Inlined by hand: this loop decides how fast a large store starts (bench/micro/test_mvcc.py).
     """
     live, dead = index.live, index.dead
     after_key = _AFTER_KEY.match
     shapes: dict[tuple[int, int, int], Shape] = {}
-    size = key_bytes = width = main_end = 0  # what the shape at hand is for: main < main_end
+    size = key_bytes = width = main_end = 0  # of the shape, valid for main < main_end
     version_at = 0
     cut, want_head, want_tail = NO_SHAPE
     for revkey, kv in rows:

@@ -1,21 +1,21 @@
-"""The records: one row of the key table per change, new ones gathered until the batch is over.
+"""The records: one row of the key table per change, new ones buffered until the batch is done.
 
-    write ──► fresh (revision key → KeyValue) ──flush──► backend, appended in one go
+    write ──► fresh (revision key → KeyValue) ──flush──► backend, appended at once
 
-A lookup by revision key looks at the fresh ones first, so it needs no flush; whatever goes through
-rows in order flushes before. Flushing moves bytes into the open transaction and makes nothing
-durable. Revision keys only ever ascend, which is what makes the append legal.
+A lookup by revision key reads the fresh ones first, so it needs no flush; reading rows in order
+flushes first. Flushing moves rows into the open transaction and makes nothing durable. Revision
+keys always ascend, so they can be appended.
 """
 
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final
 
+from kvstore.backend import Backend, Row, Table
 from kvstore.errors import CorruptionError
-from kvstore.mvcc.backend import Backend, Row, Table
 
 PAGE_ROWS_MAX: Final = 1000
-PAGE_BYTES: Final = 4 << 20  # what a page aims at when values are large
+PAGE_BYTES: Final = 4 << 20  # the target size of a page with large values
 
 _value_of_row = itemgetter(1)
 
@@ -51,7 +51,7 @@ class RecordPager:
 
 
 class Records:
-    """The key table with the fresh records before it."""
+    """The key table and the fresh records."""
 
     __slots__ = ("_backend", "fresh", "written_bytes")
 
@@ -61,19 +61,19 @@ class Records:
         self.written_bytes = 0  # KeyValues, since the start
 
     def get(self, revkey: bytes) -> bytes | None:
-        """Return the KeyValue of a record, None if there is no such record."""
+        """Return the KeyValue of a record; None if there is no such record."""
         kv = self.fresh.get(revkey)
         return self._backend.get(Table.KEY, revkey) if kv is None else kv
 
     def get_indexed(self, revkey: bytes) -> bytes:
-        """Return the KeyValue of a record the index knows: it must be there."""
+        """Return the KeyValue of a record that is in the index: it must exist."""
         kv = self.get(revkey)
         if kv is None:
             raise CorruptionError(f"record {revkey.hex()} is in the index but not in table key")
         return kv
 
     def get_many_indexed(self, revkeys: Sequence[bytes]) -> list[bytes]:
-        """Return the KeyValues of records the index knows, in the order of revkeys."""
+        """Return the KeyValues of records that are in the index, in the order of revkeys."""
         self.flush()
         return self._backend.get_many(Table.KEY, revkeys)
 

@@ -1,4 +1,4 @@
-"""Revision keys: the names of the records, which sort in the order the changes happened.
+"""Revision keys: the keys of the records, which sort in the order of the changes.
 
     main 5, sub 2               00 00 00 00 00 00 00 05  5f  00 00 00 00 00 00 00 02
     main 5, sub 2, tombstone    the same 17 bytes, then 74
@@ -31,7 +31,7 @@ def revision_key(main: int, sub: int = 0, *, tombstone: bool = False) -> bytes:
 
 
 def parse_revision_key(key: bytes) -> tuple[int, int, bool]:
-    """Return (main, sub, is a tombstone); anything else than a revision key is corruption."""
+    """Return (main, sub, is a tombstone); CorruptionError if key is no revision key."""
     size = len(key)
     tombstone = size == TOMBSTONE_BYTES and key[-1:] == MARK
     if size != KEY_BYTES and not tombstone:

@@ -1,26 +1,25 @@
-"""The store of all revisions: what entries write, what reads see at any revision.
+"""The multi-version store: entries write to it, reads see it at any revision.
 
     begin ─ put / delete_range ... ─ end          one entry, at most one main revision
        └ range, kv, current see the writes so far
 
     main 7 = { sub 0: put a,  sub 1: delete b,  sub 2: put c }
 
-The current revision moves in end(), and only if something changed; a fresh store is at 1. Records
-gather until flush(), which the node calls once a batch; index and records move together, so a read
-between is complete. Everything is done by the one thread that runs the turn.
+The current revision advances in end(), and only if something changed; a new store is at 1. Records
+are buffered until flush(), which the node calls once a batch; reads see buffered records, too. All
+calls are made by the one thread that runs the turn.
 
-Range and compaction answer refusals as values. A store that contradicts itself raises
-CorruptionError.
+Range and compaction return refusals as values. An inconsistent store raises CorruptionError.
 
-Not here: leases (their ids are stored, not attached), quotas, permissions, watchers.
+Not done here: leases (their ids are stored, not attached), quotas, permissions, watchers.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kvstore.backend import Backend, Table
 from kvstore.errors import COMPACTED, FUTURE_REVISION, Refusal
 from kvstore.failpoints import hit
-from kvstore.mvcc.backend import Backend, Table
 from kvstore.mvcc.compaction import FINISHED, SCHEDULED, Compactor, read_mark
 from kvstore.mvcc.event import DELETE, PUT, deletion_kv
 from kvstore.mvcc.event import Event as Event
@@ -41,17 +40,17 @@ NEVER_COMPACTED: Final[MainRevision] = -1
 
 
 class Store:
-    """All revisions of all keys; the law is at the head of this module."""
+    """All revisions of all keys; see the module's text."""
 
     def __init__(self, backend: Backend) -> None:
-        """Wrap the tables of backend; restore() must come before anything else if it has rows."""
+        """Use the tables of backend; restore() must be called first if it has rows."""
         self.revision: MainRevision = FIRST_REVISION
         self.compacted: MainRevision = NEVER_COMPACTED
         self._backend = backend
         self._records = Records(backend)
         self._hashes = HashCache()
         self._entry: list[Event] | None = None  # the events so far, between begin and end
-        self.delete_count = 0  # deletions asked for, whatever they found
+        self.delete_count = 0  # deletions requested, also of keys that do not exist
         self.deleted_keys = 0
         self._use_index(KeyIndex())
 
@@ -65,8 +64,8 @@ class Store:
     def restore(self) -> list[tuple[bytes, LeaseId]]:
         """Rebuild everything from the backend; return (key, lease) of the live keys with a lease.
 
-        A compaction that was decided and not finished becomes due again. If the backend's rows were
-        replaced, open hash jobs are worth nothing any more.
+        A compaction that was scheduled and not finished becomes due again. If the backend's rows
+        were replaced, open hash jobs must be closed.
         """
         self._records.fresh.clear()
         self._hashes = HashCache()
@@ -85,7 +84,7 @@ class Store:
 
     @property
     def written_bytes(self) -> int:
-        """The bytes of all KeyValues written since the start."""
+        """The size of all KeyValues written since the start."""
         return self._records.written_bytes
 
     @property
@@ -112,8 +111,8 @@ class Store:
         """Read a range at a revision (<= 0: the current one), up to limit KeyValues (<= 0: all).
 
         range_end: empty for the single key, b"\\0" for every key >= key, else exclusive. keys_only
-        leaves out value and lease. The count is that of the whole range; with_count=False saves
-        its cost at past revisions and counts just what is returned.
+        omits value and lease. The count is that of the whole range; with_count=False avoids its
+        cost at past revisions and counts only what is returned.
         """
         now = self.txn_revision
         if revision > now:
@@ -138,20 +137,20 @@ class Store:
         return RangeResult(kvs, len(kvs), now)
 
     def current(self, key: bytes) -> Current | None:
-        """Return (create, mod, version, revision key) of a live key, None for any other."""
+        """Return (create, mod, version, revision key) of a live key; None for any other."""
         return self._index.current(key)
 
     def numbers(self, key: bytes) -> Numbers | None:
-        """Return (create, mod, version) of a live key, None for any other."""
+        """Return (create, mod, version) of a live key; None for any other."""
         return self._index.numbers(key)
 
     def kv(self, key: bytes) -> bytes | None:
-        """Return the encoded KeyValue of a live key, None for any other."""
+        """Return the encoded KeyValue of a live key; None for any other."""
         revkey = self._index.current_revkey(key)
         return None if revkey is None else self._records.get_indexed(revkey)
 
     def kvs(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """Return as kv() for each of keys, in one go."""
+        """Return the same as kv() for each of keys, in one call of the backend."""
         live = self._index.live
         known = [key for key in keys if key in live]
         found = self._records.get_many_indexed(self._index.current_revkeys(known))
@@ -161,19 +160,19 @@ class Store:
         return [next_kv() if key in live else None for key in keys]
 
     def sample_sizes(self, count: int, offset: int) -> list[tuple[bytes, int]]:
-        """Return up to count live keys, evenly spaced, with the bytes of their KeyValues."""
+        """Return up to count live keys, evenly spaced, with the sizes of their KeyValues."""
         keys = self._index.sample(count, offset)
         revkeys = self._index.current_revkeys(keys)
         return list(zip(keys, map(len, self._records.get_many_indexed(revkeys)), strict=True))
 
     def value_of(self, revkey: bytes) -> bytes | None:
-        """Return the encoded KeyValue of a record, None if there is none or it was compacted."""
+        """Return the encoded KeyValue of a record; None if it does not exist or was compacted."""
         return self._records.get(revkey)
 
     def history(
         self, from_main: MainRevision, to_main: MainRevision, limit_rows: int, limit_bytes: int
     ) -> tuple[list[Event], MainRevision]:
-        """Return (events with from_main <= main < to_main in order, the main to go on from).
+        """Return (events with from_main <= main < to_main in order, the next main to read).
 
         At least one whole main revision, and never a part of one; it stops at the first boundary
         at or beyond a limit. from_main < compacted is the caller's error: ValueError.
@@ -193,7 +192,7 @@ class Store:
     # writes
 
     def put_one(self, key: bytes, value: bytes, lease: LeaseId) -> Event:
-        """Carry out an entry that is one put: begin, put and end in one."""
+        """Apply an entry that is one put: begin, put and end in one."""
         self.revision = main = self.revision + 1
         create, version, prev = self._index.put(key, main, 0)
         kv = encode_kv(key, create, main, version, value, lease)
@@ -202,9 +201,9 @@ class Store:
         return event
 
     def put_run(self, puts: Iterable[tuple[bytes, bytes]]) -> list[Event]:
-        """Carry out entries of one put each, (key, value) without a lease; as put_one() does."""
+        """Apply entries of one put each, (key, value) without a lease; the same as put_one()."""
         index_put, fresh, main = self._index.put, self._records.fresh, self.revision
-        make = tuple.__new__  # the hot path of every write: half the price of Event(...)
+        make = tuple.__new__  # the hot path of every write: half the cost of Event(...)
         events: list[Event] = []
         for key, value in puts:
             main += 1
@@ -240,7 +239,7 @@ class Store:
         return deleted
 
     def end(self) -> list[Event]:
-        """Close the entry; return its events, the revision having moved if there are any.
+        """Close the entry; return its events. The revision advances if there are any.
 
         prev of these events is the value before the whole entry, which is what watchers get.
         """
@@ -259,7 +258,7 @@ class Store:
         return self._note(Event(DELETE, key, deletion_kv(kv, main), main, sub, prev), revkey)
 
     def _note(self, event: Event, revkey: bytes) -> Event:
-        """Keep an event for end(), where a previous value of the same entry does not count."""
+        """Add an event for end(), whose prev is never a value written by the same entry."""
         prev = event.prev
         if prev is not None and prev[:8] == revkey[:8]:
             before = self._index.revkey_at(event.key, event.main - 1)
@@ -274,23 +273,23 @@ class Store:
         return self._entry
 
     def flush(self) -> None:
-        """Move the records written since the last time into the backend; makes nothing durable."""
+        """Move the buffered records into the backend; makes nothing durable."""
         self._records.flush()
 
     # upkeep
 
     @property
     def compacted_records(self) -> int:
-        """How many records compactions have removed since the start."""
+        """The number of records that compactions have removed since the start."""
         return self._compactor.removed
 
     @property
     def compaction_pending(self) -> bool:
-        """Tell whether records wait to be removed."""
+        """Whether a compaction is due or running."""
         return self._compactor.pending
 
     def compact(self, revision: MainRevision) -> Refusal | None:
-        """Forget what only reads before revision would need; steps remove the records."""
+        """Compact at revision; the records are removed by compaction_step()."""
         if revision <= self.compacted:
             return COMPACTED
         if revision > self.revision:
@@ -304,14 +303,14 @@ class Store:
         return None
 
     def compaction_step(self, rows_max: int) -> bool:
-        """Look at up to rows_max records and remove those that go; True when nothing is due.
+        """Read up to rows_max records and remove the compacted ones; True when nothing is due.
 
         Does nothing and returns False while a hash job that began before the compaction is open.
         """
         return self._compactor.step(rows_max)
 
     def start_hash(self, revision: MainRevision) -> HashJob | HashResult | Refusal:
-        """Begin HashKV at a revision (0: the current one), or answer it at once.
+        """Begin HashKV at a revision (0: the current one), or return its cached result.
 
         While the job is open, later compactions wait: step it to its end or close it.
         """
@@ -332,7 +331,7 @@ class Store:
         )
 
     def hash_all(self) -> HashAllJob:
-        """Begin the hash of all tables at the current revision; see start_hash for its life."""
+        """Begin the hash of all tables at the current revision; see start_hash for the job."""
         return HashAllJob(
             self._compactor,
             self._backend,
@@ -342,5 +341,5 @@ class Store:
         )
 
     def compaction_hashes(self) -> list[HashResult]:
-        """Return the remembered hashes of finished compactions, the newest first."""
+        """Return the cached hashes of finished compactions, the newest first."""
         return [each._replace(revision=self.revision) for each in self._hashes.newest_first()]

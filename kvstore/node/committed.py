@@ -1,4 +1,7 @@
-"""Committed entries: applied in order, each to its result; whoever waits is answered.
+"""Applies committed entries in order, and answers who waits for them.
+
+    entry ─► its waiter: by index and term, or by request id ─► Applier ─► reply or callback
+             no waiter: replayed, or proposed by another member ─► Applier
 
 The applied index moves with the data: both are in the backend's one open transaction, and the
 index is written there just before each commit (see upkeep).
@@ -8,8 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from kvstore.apply.compare_and_put import CompareAndPut
+from kvstore.apply.entry_context import EntryContext
 from kvstore.apply.plain_put import PlainPut, plain_put
 from kvstore.apply.txn import Result
+from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.batch import Outbox
 from kvstore.errors import LEADER_CHANGED, NO_SPACE, Code, CorruptionError, Refusal
 from kvstore.failpoints import armed, hit
@@ -17,7 +22,7 @@ from kvstore.node import slow_apply
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL, Parsed, Waiter
 from kvstore.node.upkeep.maintenance import Maintenance
-from kvstore.raft.model import ConfChangeType, Entry, EntryType
+from kvstore.raft.model import ConfChange, ConfChangeType, Entry, EntryType
 from kvstore.wire import raft_codec
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field, credentials, decode_v2_request, unwrap, unwrap_request
@@ -32,14 +37,14 @@ class Committed:
     def __init__(self, parts: Parts, maintenance: Maintenance) -> None:
         self._parts = parts
         self._maintenance = maintenance
-        self.confirmed_term = 0  # the term whose leader's first entry was applied last
+        self.confirmed_term = 0  # the last term whose leader's first entry was applied
         self.is_published = False  # this member's own name, proposed in this run, was applied
         self.removed_ns: int | None = None  # when this member's own removal was applied
-        self.members_changed = False  # since whoever tells the links looked last
-        self._over_quota: list[int] = []  # calls whose write was done but went over the quota
+        self.members_changed = False  # reset when the links were updated
+        self._over_quota: list[int] = []  # calls whose write was done but exceeded the quota
 
     def apply(self, entries: Sequence[Entry], now_ns: int, out: Outbox) -> None:
-        """Apply entries in order and hand each result to who waits for it.
+        """Apply entries in order and answer their waiters.
 
         Plain puts that follow one another are applied as one run.
         """
@@ -51,12 +56,12 @@ class Committed:
         began_ns = clock()
         if armed:
             _hit_each(entries)
-        puts = 0  # that went well, of which nobody has taken note yet
+        puts = 0  # that succeeded and are not counted yet
         run: list[PlainPut] = []
         run_waiters: list[Waiter | None] = []
         for entry in entries:
             placed = waiting.pop(entry.index, None)
-            waiter = None if placed is None else self._hold(placed, entry, out)
+            waiter = None if placed is None else self._waiter_of(placed, entry, out)
             plain = self._plain_put_of(entry) if waiter is None else waiter.request
             if isinstance(plain, PlainPut):
                 run.append(plain)
@@ -68,9 +73,9 @@ class Committed:
             if entry.type != EntryType.NORMAL:
                 self._change(entry, now_ns, out)
             elif waiter is not None:
-                puts += self._apply_placed(waiter, entry.index, now_ns, out)
+                puts += self._apply_awaited(waiter, entry.index, now_ns, out)
             elif entry.data:
-                self._apply_unplaced(entry, now_ns, out)
+                puts += self._apply_unplaced(entry, now_ns, out)
             else:
                 self.confirmed_term = entry.term
         if run:
@@ -81,7 +86,7 @@ class Committed:
             slow_apply.warn_batch(parts, entries, took_ns)
 
     def _plain_put_of(self, entry: Entry) -> Parsed | None:
-        """Return what an entry is that this member did not put into the log, if it is that."""
+        """Return the plain put in an entry without a waiter, if it is one."""
         parts = self._parts
         if entry.type != EntryType.NORMAL or not entry.data:
             return None
@@ -101,14 +106,14 @@ class Committed:
         now_ns: int,
         out: Outbox,
     ) -> int:
-        """Apply plain puts from first_index on; return how many went well and are to be counted."""
+        """Apply plain puts from first_index on; return how many succeeded, not counted yet."""
         applier = self._parts.applier
         first_revision = applier.put_run(run)
         if first_revision is None:
             puts = 0
             for index, (put, waiter) in enumerate(zip(run, waiters, strict=True), first_index):
-                waiting = waiter or Waiter(INTERNAL, Field.PUT, put, _EMPTY)
-                puts += self._apply_placed(waiting, index, now_ns, out)
+                awaited = waiter or Waiter(INTERNAL, Field.PUT, put, _EMPTY)
+                puts += self._apply_awaited(awaited, index, now_ns, out)
             return puts
         if any(waiters):
             responses = applier.put_responses(first_revision, len(run))
@@ -119,51 +124,52 @@ class Committed:
             ]
         return len(run)
 
-    def _apply_placed(self, waiter: Waiter, index: int, now_ns: int, out: Outbox) -> bool:
-        """Apply an entry somebody here waits for; tell of a put that went well, still uncounted."""
-        applier, request = self._parts.applier, waiter.request
-        applier.who = waiter.who
+    def _apply_awaited(self, waiter: Waiter, index: int, now_ns: int, out: Outbox) -> bool:
+        """Apply an entry that has a waiter; return True for a successful put, not counted yet."""
+        applier, request, credential = self._parts.applier, waiter.request, waiter.credential
         clock = self._parts.counters.clock
         at_ns = clock()
         if isinstance(request, PlainPut):
             request = pb.PutRequest(key=request.key, value=request.value)
         if isinstance(request, pb.PutRequest):
-            result = applier.put(request)
+            result = applier.put(request, credential)
             if isinstance(result, bytes):
                 self._answer(waiter, result, out)
                 return True
         elif isinstance(request, CompareAndPut):
-            result = applier.compare_and_put(request)
+            result = applier.compare_and_put(request, credential)
             if isinstance(result, bytes):
                 self._parts.counters.note_in_batch(Field.TXN, True)
                 out.replies.append((waiter.call_id, 0, result))
                 return False
         elif isinstance(request, pb.TxnRequest):
-            result = applier.txn(request)
+            result = applier.txn(request, credential)
         else:
-            applier.index = index
-            result = applier.apply(waiter.field, waiter.body, now_ns)
+            context = EntryContext(credential, index, now_ns)
+            result = applier.apply(waiter.field, waiter.body, context)
         self._note(waiter, result, clock() - at_ns)
         self._answer(waiter, result, out)
         return False
 
     def _note(self, waiter: Waiter, result: Result, took_ns: int) -> None:
-        went_well = not isinstance(result, Refusal)
-        if self._parts.counters.note_applied(waiter.field, went_well, took_ns):
+        succeeded = not isinstance(result, Refusal)
+        if self._parts.counters.note_applied(waiter.field, succeeded, took_ns):
             slow_apply.warn(self._parts, waiter, result, took_ns)
 
     @property
-    def is_owing(self) -> bool:
-        """Whether calls wait for an alarm that is still to be proposed."""
+    def has_over_quota(self) -> bool:
+        """Whether calls wait for a NOSPACE alarm that is still to be proposed."""
         return bool(self._over_quota)
 
     def take_over_quota(self) -> list[int]:
-        """Hand over the calls that are to be answered once a NOSPACE alarm is applied."""
+        """Return the calls that are to be answered once a NOSPACE alarm is applied."""
         taken, self._over_quota = self._over_quota, []
         return taken
 
-    def _hold(self, placed: tuple[int, int, Waiter], entry: Entry, out: Outbox) -> Waiter | None:
-        """Return the waiter if this entry is the one it waits for; else tell it what happened."""
+    def _waiter_of(
+        self, placed: tuple[int, int, Waiter], entry: Entry, out: Outbox
+    ) -> Waiter | None:
+        """Return the waiter if it waits for this entry; else answer it that the leader changed."""
         term, _, waiter = placed
         if term == entry.term:
             return waiter
@@ -177,8 +183,8 @@ class Committed:
             applier.over_quota = False
             self._over_quota.append(call_id)
             return
-        if waiter.then is not None:
-            waiter.then(result, out)
+        if waiter.callback is not None:
+            waiter.callback(result, out)
             return
         if call_id == INTERNAL:
             if waiter.field == Field.CLUSTER_MEMBER_ATTR_SET:
@@ -186,7 +192,7 @@ class Committed:
             return
         verdict = waiter.verdict if waiter.verdict is not None else result
         if isinstance(verdict, Refusal):
-            out.replies.append((call_id, verdict.code, verdict.text.encode()))
+            out.refuse(call_id, verdict)
             return
         request = waiter.request
         if isinstance(request, pb.CompactionRequest) and request.physical:
@@ -194,46 +200,30 @@ class Committed:
             return
         out.replies.append((call_id, Code.OK, verdict))
 
-    def _apply_unplaced(self, entry: Entry, now_ns: int, out: Outbox) -> None:
-        """Apply an entry this member did not put into the log: replayed, another's, forwarded."""
+    def _apply_unplaced(self, entry: Entry, now_ns: int, out: Outbox) -> bool:
+        """Apply an entry that is not one of this leader's: replayed, another member's, forwarded.
+
+        Returns as _apply_awaited.
+        """
         applier, by_request = self._parts.applier, self._parts.pending.by_request
         try:
             if by_request:
                 field, body, request_id = unwrap(entry.data)
                 waiting = by_request.pop(request_id, None)
                 if waiting is not None:
-                    self._apply_forwarded(entry.index, waiting[1], now_ns, out)
-                    return
+                    return self._apply_awaited(waiting[1], entry.index, now_ns, out)
             else:
                 field, body = unwrap_request(entry.data)
         except WireError:
             self._apply_v2(entry)
-            return
-        if self._parts.auth.enabled:
-            applier.who = credentials(entry.data)
-        applier.index = entry.index
-        result = applier.apply(field, body, now_ns)
+            return False
+        credential = credentials(entry.data) if self._parts.auth.enabled else NO_CREDENTIAL
+        result = applier.apply(field, body, EntryContext(credential, entry.index, now_ns))
         self._parts.counters.note_in_batch(field, not isinstance(result, Refusal))
         if result is NO_SPACE and applier.over_quota:
             applier.over_quota = False
             self._over_quota.append(INTERNAL)
-
-    def _apply_forwarded(self, index: int, waiter: Waiter, now_ns: int, out: Outbox) -> None:
-        """Apply an entry that came back from the leader, and answer who waits for it."""
-        applier, request = self._parts.applier, waiter.request
-        applier.who, applier.index = waiter.who, index
-        clock = self._parts.counters.clock
-        at_ns = clock()
-        if isinstance(request, pb.PutRequest):
-            result = applier.put(request)
-        elif isinstance(request, CompareAndPut):
-            result = applier.compare_and_put(request)
-        elif isinstance(request, pb.TxnRequest):
-            result = applier.txn(request)
-        else:
-            result = applier.apply(waiter.field, waiter.body, now_ns)
-        self._note(waiter, result, clock() - at_ns)
-        self._answer(waiter, result, out)
+        return False
 
     def _apply_v2(self, entry: Entry) -> None:
         """Apply a request of etcd 3.5's v2 API."""
@@ -243,13 +233,9 @@ class Committed:
             raise CorruptionError(f"log entry {entry.index} holds no request: {error}") from error
 
     def _change(self, entry: Entry, now_ns: int, out: Outbox) -> None:
-        """Apply a configuration change to the list of members and, if it holds, to raft."""
+        """Apply a configuration change to the list of members and, if it is allowed, to raft."""
         parts = self._parts
-        if entry.type != EntryType.CONF_CHANGE:
-            raise CorruptionError(
-                f"log entry {entry.index} is of type {entry.type}; etcd's log has none such"
-            )
-        change = raft_codec.decode_conf_change(entry.data)
+        change = _conf_change(entry)
         refusal = parts.membership.change(change)
         if refusal is None:
             parts.raft.apply_conf_change(change)
@@ -264,11 +250,22 @@ class Committed:
             parts.raft.apply_conf_change(change._replace(node_id=0))
         waiter = parts.pending.changes.pop(change.id, None)
         if waiter is not None:
-            waiter.answer(refusal, out)
+            waiter.callback(refusal, out)
+
+
+def _conf_change(entry: Entry) -> ConfChange:
+    if entry.type != EntryType.CONF_CHANGE:
+        raise CorruptionError(
+            f"log entry {entry.index} is of type {entry.type}; etcd's log has none such"
+        )
+    try:
+        return raft_codec.decode_conf_change(entry.data)
+    except WireError as error:
+        raise CorruptionError(f"log entry {entry.index}: {error}") from error
 
 
 def _hit_each(entries: Sequence[Entry]) -> None:
-    """Come past each entry's failpoint: until its end nothing of a batch is durable or answered."""
+    """Hit the failpoint of each entry, before any of the batch is durable or answered."""
     for entry in entries:
         is_normal = entry.type == EntryType.NORMAL
         hit("beforeApplyOneEntryNormal" if is_normal else "beforeApplyOneConfChange")

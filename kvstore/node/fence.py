@@ -1,10 +1,10 @@
-"""A member whose data is known to differ from the others' serves none of it.
+"""A member whose data is known to differ from the others' serves no data.
 
-Its log is sound, so it goes on voting and taking entries; only what clients would read or write is
-refused, with a text that tells them to go elsewhere and the operator what to do. The code is
-UNAVAILABLE, which makes clients try another member.
+Its log is correct, so it still votes and appends entries; only clients' reads and writes are
+refused, with a text that tells the operator what to do. The code is UNAVAILABLE, on which clients
+try another member.
 
-Who is fenced off is in the alarms, so it outlives a restart; see kvstore.node.cluster.corruption.
+The CORRUPT alarm decides, so the fence survives a restart; see kvstore.node.cluster.corruption.
 """
 
 from typing import Final
@@ -12,8 +12,8 @@ from typing import Final
 from kvstore.errors import Code, Refusal
 from kvstore.wire import rpc
 
-# What would show or change data. Status, members, alarms, hashes and leadership stay.
-REFUSED: Final = frozenset(
+# The methods that show or change data. Status, members, alarms, hashes and leader transfers stay.
+REFUSED: Final = rpc.COMPOSED | frozenset(
     {
         rpc.RANGE,
         rpc.RANGE_STREAM,
@@ -28,25 +28,18 @@ REFUSED: Final = frozenset(
         rpc.SNAPSHOT,
         rpc.WATCH,
         rpc.LEASE_KEEP_ALIVE,
-        rpc.LOCK,
-        rpc.UNLOCK,
-        rpc.ELECTION_CAMPAIGN,
-        rpc.ELECTION_PROCLAIM,
-        rpc.ELECTION_LEADER,
-        rpc.ELECTION_OBSERVE,
-        rpc.ELECTION_RESIGN,
     }
 )
 
 
 class Fence:
-    """Open, or the refusal every call meets that touches data."""
+    """Open, or with the refusal of every call that needs data."""
 
     def __init__(self) -> None:
         self.refusal: Refusal | None = None
 
     def close(self, member_id: int) -> None:
-        """Let nobody at this member's data."""
+        """Refuse all access to this member's data."""
         self.refusal = Refusal(
             Code.UNAVAILABLE,
             f"etcdserver: member {member_id:x} is fenced off: its data differs from the other "
@@ -54,5 +47,5 @@ class Fence:
         )
 
     def open(self) -> None:
-        """Let everybody at it again."""
+        """Allow access again."""
         self.refusal = None

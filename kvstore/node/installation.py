@@ -1,12 +1,12 @@
-"""A snapshot of the leader's takes the place of everything this member has applied.
+"""Installs a leader's snapshot: it replaces everything this member has applied.
 
     record the snapshot in the log ─► save its commit index, synced ─► the received database becomes
-    the state ─► every room reads it anew ─► watchers are caught up from its history
+    the state ─► every component reads it again ─► watchers are caught up from its history
 
-Up to the second step a crash leaves the old state, from then on the new one (see SnapshotKeeper).
-Watchers lose nothing: what happened between the two states is in the new one's history, or they
-are told that it was compacted. Who waits for an entry that the snapshot covers is told that nobody
-here can know what came of it.
+Until the second step is done a crash leaves the old state, from then on the new one (see
+SnapshotKeeper). Watchers lose nothing: what happened between the two states is in the new one's
+history, or they are canceled because it was compacted. A waiter for an entry that the snapshot
+covers is answered that the outcome is unknown.
 """
 
 from kvstore.batch import Outbox
@@ -23,7 +23,7 @@ from kvstore.wire.varint import WireError
 
 
 class Installation:
-    """Takes received snapshots."""
+    """Installs received snapshots."""
 
     def __init__(self, parts: Parts, upkeep: Upkeep, maintenance: Maintenance) -> None:
         self._parts = parts
@@ -31,7 +31,7 @@ class Installation:
         self._maintenance = maintenance
 
     def install(self, snapshot: Snapshot, ready: Ready, out: Outbox) -> None:
-        """Take the snapshot of a round; what is applied up to now is published already."""
+        """Install the snapshot of a Ready; events of what is applied have been published."""
         parts = self._parts
         index, term = snapshot.metadata.index, snapshot.metadata.term
         about = {
@@ -60,7 +60,7 @@ class Installation:
         parts.logger.info("applied snapshot", **about)
 
     def _correct_members(self, snapshot: Snapshot) -> None:
-        """Believe what came with the snapshot: the rows of an etcd 3.5 may be wrong."""
+        """Take the members from the snapshot's data: the rows of an etcd 3.5 may be wrong."""
         parts = self._parts
         try:
             known = decode_v2_members(snapshot.data)

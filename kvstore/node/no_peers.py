@@ -1,4 +1,4 @@
-"""The links of a member that has no others."""
+"""The links of a member that is alone."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from kvstore.raft.model import Message
 
 
 class NoPeers:
-    """`PeerLinks` to nobody: for one member alone, which never has anything to send."""
+    """`PeerLinks` without peers."""
 
     def send(self, messages: Sequence[Message]) -> None:
         """See PeerLinks."""
@@ -17,7 +17,7 @@ class NoPeers:
     def set_members(self, peers: Mapping[int, Sequence[str]]) -> None:
         """See PeerLinks."""
 
-    def rest(self, rest_ns: int) -> None:
+    def defer_wakeups(self, for_ns: int) -> None:
         """See PeerLinks."""
 
     def active_since_ns(self, member_id: int) -> int | None:

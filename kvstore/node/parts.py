@@ -1,5 +1,6 @@
-"""Everything a node is made of, in one place: state and ports, no behaviour."""
+"""The parts of a node in one place: state and ports, no behaviour."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kvstore.apply.alarms import Alarms
@@ -7,9 +8,9 @@ from kvstore.apply.applier import Applier
 from kvstore.apply.membership import Membership
 from kvstore.apply.quota import Quota
 from kvstore.auth.store import AuthStore
+from kvstore.backend import Backend
 from kvstore.lease.lessor import Lessor
 from kvstore.logger import Logger
-from kvstore.mvcc.backend import Backend
 from kvstore.mvcc.store import Store
 from kvstore.node.fence import Fence
 from kvstore.node.limits import Limits
@@ -18,15 +19,20 @@ from kvstore.node.no_peers import NoPeers
 from kvstore.node.offloaded import OffloadedTasks
 from kvstore.node.pending import Pending
 from kvstore.node.ports import LogFile, PeerLinks, SnapshotKeeper
+from kvstore.node.turn_time import TurnTime
 from kvstore.raft.rawnode import RawNode
 from kvstore.watch.hub import Hub
 from kvstore.wire.internal import RequestIds
 from kvstore.wire.splice import HeaderMaker
 
 
+def _nothing(_size_bytes: int) -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Parts:
-    """One member's rooms."""
+    """The parts of one member."""
 
     member_id: int
     cluster_id: int
@@ -51,5 +57,8 @@ class Parts:
     counters: Counters = field(default_factory=Counters)
     peers: PeerLinks = field(default_factory=NoPeers)
     fence: Fence = field(default_factory=Fence)
-    # Members known only from asking them, until this member's own addition is applied: id → URLs.
+    time: TurnTime = field(default_factory=TurnTime)
+    # Members known from asking them, until this member's own addition is applied: id → peer URLs.
     remotes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    # Called with the bytes of large entries that were dropped from memory.
+    on_freed: Callable[[int], None] = _nothing

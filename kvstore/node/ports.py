@@ -1,7 +1,7 @@
-"""What the node needs of the outside: the log on disk, snapshot files, peers.
+"""What the node needs from outside: the log on disk, snapshot files, links to peers.
 
-Each is given at construction; the simulator gives its own. A port's call either did what it says
-or raised StorageFatalError, after which the node must not be used again.
+Each is given at construction; the simulator has its own. A call of a port either succeeds or raises
+StorageFatalError, after which the node must not be used again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,25 @@ class LogFile(Protocol):
         """Append entries, then the state if given; with sync, return once they are durable."""
         ...
 
+    def start_save(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        """Begin a save that finish_save ends, while the disk works; there is one at a time."""
+        ...
+
+    def finish_save(self) -> None:
+        """Return once what start_save was given is durable."""
+        ...
+
 
 class SnapshotKeeper(Protocol):
-    """Marks in the log from which a restart may begin, and the files that go with them.
+    """Snapshot records in the log, from which a restart may begin, and their files.
 
-    A leader's snapshot comes in two parts: its database, which becomes a fresh state beside the
-    current one (`storage/snapshots/received.py`), then the SNAP message. The node takes it:
+    A leader's snapshot comes in two parts: its database, which becomes a new state beside the
+    current one (`storage/snapshots/received.py`), then the SNAP message. The node installs it:
 
         record(snapshot) ─► log.save(its commit index, sync) ─► install(index)
 
-    A crash before the save is done leaves the old state, one after it the new: the boot installs
-    what the log names and the database is behind of.
+    A crash before the save is done leaves the old state, one after it the new: a start installs the
+    snapshot that the log names if the database is older.
     """
 
     def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
@@ -36,7 +44,7 @@ class SnapshotKeeper(Protocol):
         ...
 
     def describe(self, membership: Membership) -> bytes:
-        """Return what a snapshot's data is: the member list as members up to 3.6 read it."""
+        """Return a snapshot's data: the member list as members up to 3.6 read it."""
         ...
 
     def record(self, snapshot: Snapshot) -> None:
@@ -44,9 +52,9 @@ class SnapshotKeeper(Protocol):
         ...
 
     def install(self, index: int) -> None:
-        """Put the state received with the snapshot at index in the place of the current one.
+        """Replace the current state with the one received with the snapshot at index.
 
-        Rows that were not committed are gone; durable on return. Frees older log segments.
+        Uncommitted rows are lost; durable on return. Frees older log segments.
         """
         ...
 
@@ -60,33 +68,32 @@ class SnapshotKeeper(Protocol):
 
 
 class PeerLinks(Protocol):
-    """The way to the other members. Nothing here waits, and nothing here fails.
+    """The links to the other members. No call waits, and none fails.
 
-    A message whose link is down or full is dropped, and the member told in a later
-    `inbox.unreachable`. A SNAP message is never dropped silently: how its sending ended comes in
-    `inbox.snapshots_sent`. No message is delivered twice: a proposal that was would be applied
-    twice.
+    A message whose link is down or full is dropped, and its receiver listed in a later
+    `inbox.unreachable`. A SNAP message is never dropped silently: `inbox.snapshots_sent` has the
+    result. No message is delivered twice: a proposal would be applied twice.
     """
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Send what raft wants sent, except snapshots."""
+        """Send raft's messages, except snapshots."""
         ...
 
     def send_snapshot(self, message: Message) -> None:
-        """Stream the database as it is committed right now, with this SNAP message before it.
+        """Stream the database as it is committed now, after this SNAP message.
 
-        The message's snapshot names the applied index of that very commit.
+        The message's snapshot names the applied index of that commit.
         """
         ...
 
     def set_members(self, peers: Mapping[int, Sequence[str]]) -> None:
-        """Take the other members' peer URLs by id; links to members not named are closed."""
+        """Set the other members' peer URLs by id; links to all others are closed."""
         ...
 
-    def rest(self, rest_ns: int) -> None:
-        """Take note that for so long nothing the members may say need end a sleep; 0: it must.
+    def defer_wakeups(self, for_ns: int) -> None:
+        """Let no message of a member end the driver's next sleep for so long; 0: let it.
 
-        It holds for one sleep. What they have said is taken in by every turn all the same.
+        It applies to one sleep. Every turn reads the messages that have arrived all the same.
         """
         ...
 

@@ -1,22 +1,22 @@
-"""What the server itself proposes: its name, the cluster version, the end of leases, alarms.
+"""What the server itself proposes: its name, the end of leases, compactions, alarms.
 
-    every start   the member's name and client URLs
-    as leader     revokes of expired leases, lease checkpoints
-    any time      automatic compactions, the end of the NOSPACE alarm (see housekeeping)
+    at every start   the member's name and client URLs
+    as leader        revokes of expired leases, lease checkpoints
+    at any time      automatic compactions, the end of the NOSPACE alarm (see housekeeping)
 
-A proposal that got lost is made again: nothing here counts on having been heard.
+Rule: a proposal may get lost, so each is made again until its effect is seen.
 """
 
 from kvstore.auth.store import ROOT
-from kvstore.auth.tokens import NOBODY, Who
+from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.failpoints import hit
 from kvstore.node.committed import Committed
+from kvstore.node.internal_requests import propose
 from kvstore.node.parts import Parts
-from kvstore.node.pending import INTERNAL, Waiter
 from kvstore.node.upkeep.housekeeping import Housekeeping
 from kvstore.wire.gen import membership_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
-from kvstore.wire.internal import Field, wrap
+from kvstore.wire.internal import Field
 
 
 class Proposals:
@@ -26,10 +26,10 @@ class Proposals:
         self._parts = parts
         self._committed = committed
         self._publish_again_ns = 0
-        self._housekeeping = Housekeeping(parts, self._propose)
+        self._housekeeping = Housekeeping(parts)
 
     def make(self, now_ns: int) -> None:
-        """Propose what is due; goes with this turn's batch."""
+        """Propose what is due, with this turn's batch."""
         parts = self._parts
         leads = parts.raft.is_leader
         self._housekeeping.step(now_ns, leads=leads)  # without a leader, too: else it stays due
@@ -41,12 +41,12 @@ class Proposals:
         if leads:
             self._expire_leases(now_ns)
 
-    def may_be_lost(self) -> None:
-        """Make again at once what another leader, or a snapshot that came, passed over."""
+    def retry_now(self) -> None:
+        """Make proposals again at once: a change of leader or a snapshot may have lost them."""
         self._publish_again_ns = 0
 
     def next_ns(self) -> int | None:
-        """Return when to come back (None: not before something else happens)."""
+        """Return when make() has something to do (None: not before something else happens)."""
         due = self._housekeeping.due_ns()
         if not self._committed.is_published and self._parts.raft.lead != 0:
             due.append(self._publish_again_ns)
@@ -54,11 +54,6 @@ class Proposals:
         if expiry_ns is not None and self._parts.raft.is_leader:
             due.append(expiry_ns)
         return min(due) if due else None
-
-    def _propose(self, field: int, body: bytes, who: Who = NOBODY) -> None:
-        parts = self._parts
-        data = wrap(field, body, parts.request_ids.next(), *who)
-        parts.pending.add(data, Waiter(INTERNAL, field, None, body, who=who))
 
     def _publish(self) -> None:
         hit("beforePublishing")
@@ -69,15 +64,16 @@ class Proposals:
                 name=limits.name, client_urls=limits.client_urls
             ),
         )
-        self._propose(Field.CLUSTER_MEMBER_ATTR_SET, request.SerializeToString())
+        propose(self._parts, Field.CLUSTER_MEMBER_ATTR_SET, request.SerializeToString())
 
     def _expire_leases(self, now_ns: int) -> None:
-        lessor, auth = self._parts.lessor, self._parts.auth
-        who = (ROOT, auth.revision) if auth.enabled else NOBODY  # may delete whatever hangs on it
+        parts, lessor, auth = self._parts, self._parts.lessor, self._parts.auth
+        # Root may delete every key that is attached to the lease.
+        credential = (ROOT, auth.revision) if auth.enabled else NO_CREDENTIAL
         for lease in lessor.due(now_ns):
-            self._parts.counters.expired_leases += 1
+            parts.counters.expired_leases += 1
             body = pb.LeaseRevokeRequest(ID=lease).SerializeToString()
-            self._propose(Field.LEASE_REVOKE, body, who)
+            propose(parts, Field.LEASE_REVOKE, body, credential=credential)
         checkpoints = lessor.checkpoints_due(now_ns)
         if checkpoints:
             request = pb.LeaseCheckpointRequest(
@@ -86,4 +82,4 @@ class Proposals:
                     for lease, remaining_s in checkpoints
                 ]
             )
-            self._propose(Field.LEASE_CHECKPOINT, request.SerializeToString())
+            propose(parts, Field.LEASE_CHECKPOINT, request.SerializeToString())

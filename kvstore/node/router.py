@@ -1,15 +1,15 @@
 """Admission: each call is checked, and becomes a refusal, a read, a proposal or a task.
 
-    call ──► parse ──► checks ──┬─► out.replies        (a refusal leaves at once)
+    call ──► parse ──► checks ──┬─► out.replies        (a refusal is sent at once)
                                 ├─► pending.add        (a write: one entry of the log)
                                 ├─► reads.add          (answered after this turn's applies)
                                 └─► maintenance / members
 
-Of what a client sent, a handler raises only the DecodeError of bytes that are no message; admit
-makes a refusal of it. Order within a batch is the order of arrival.
+A handler gets the call's id, its body and its CallContext. Whatever a client sends, the only
+exception of a handler is the DecodeError of bytes that are no message; admit makes a refusal of it.
+Calls are handled in the order of their arrival.
 """
 
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -26,8 +26,8 @@ from kvstore.apply.quota import (
     txn_cost_bytes,
 )
 from kvstore.apply.txn import is_read_only, is_serializable
-from kvstore.auth.tokens import NOBODY, Who
-from kvstore.batch import AS_PEER, AS_ROOT, HAS_LEADER, Inbox, Metadata, Outbox
+from kvstore.auth.tokens import NO_CREDENTIAL, Credential
+from kvstore.batch import AS_PEER, AS_ROOT, HAS_LEADER, Inbox, Outbox
 from kvstore.errors import (
     BAD_LEADER_TRANSFEREE,
     LEARNER_NOT_SUPPORTED,
@@ -41,11 +41,12 @@ from kvstore.errors import (
 )
 from kvstore.node.auth.checker import AuthChecker
 from kvstore.node.auth.logins import AuthLogins
+from kvstore.node.call_context import UNRESTRICTED, CallContext, Handler
 from kvstore.node.cluster.cluster import Cluster
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.fence import REFUSED as REFUSED_BEHIND_FENCE
 from kvstore.node.parts import Parts
-from kvstore.node.pending import Parsed, Then, Waiter
+from kvstore.node.pending import Parsed, ResultCallback, Waiter
 from kvstore.node.reads.gets import is_get
 from kvstore.node.reads.reads import Reads
 from kvstore.node.upkeep.maintenance import Maintenance
@@ -64,32 +65,15 @@ _SERVICES: Final = health_pb2.HealthListResponse(
 ).SerializeToString()
 _UNKNOWN_SERVICE: Final = Refusal(Code.NOT_FOUND, "unknown service")
 
-# What Go's gRPC and protobuf answer to bytes that cannot be parsed (streams: MALFORMED_MESSAGE).
+# Go's gRPC and protobuf answer this to bytes that cannot be parsed (streams: MALFORMED_MESSAGE).
 MALFORMED_REQUEST: Final = Refusal(
     Code.INTERNAL,
     "grpc: error unmarshalling request: proto:\u00a0cannot parse invalid wire-format data",
 )
 
-_STREAMED: Final = frozenset(
-    {rpc.RANGE_STREAM, rpc.SNAPSHOT, rpc.HEALTH_WATCH, rpc.ELECTION_OBSERVE}
-)
-
-# Made of other calls, which come back through admission: handed to the shell as they are.
-SERVICES: Final = (
-    rpc.LOCK,
-    rpc.UNLOCK,
-    rpc.ELECTION_CAMPAIGN,
-    rpc.ELECTION_PROCLAIM,
-    rpc.ELECTION_LEADER,
-    rpc.ELECTION_OBSERVE,
-    rpc.ELECTION_RESIGN,
-)
-
-Handler = Callable[[int, bytes], Refusal | None]
-
 
 class Router:
-    """Knows what becomes of each method's calls."""
+    """Handles the calls of every method."""
 
     def __init__(
         self,
@@ -102,17 +86,15 @@ class Router:
         leadership: Leadership,
     ) -> None:
         self._parts = parts
+        self._time = parts.time
         self._reads = reads
         self._checker = checker
         self._leadership = leadership
-        self._now_ns = 0
         self._maintenance = maintenance
         self._out = Outbox()
-        self._metadata: Mapping[int, Metadata] = {}
-        self._room_bytes = NO_LIMIT_BYTES  # what a write may cost this turn
+        self._room_bytes = NO_LIMIT_BYTES  # a write of this cost or more is refused in this turn
         self._gap = 0  # entries committed and not applied
-        self._is_behind = False  # so many that no more is taken
-        self._is_open = False  # writes are taken from anybody
+        self._is_behind = False  # the gap is too large: writes are refused
         self._handlers: dict[int, Handler] = {
             rpc.RANGE: self._range,
             rpc.RANGE_STREAM: self._range_stream,
@@ -137,57 +119,52 @@ class Router:
             rpc.HEALTH_WATCH: self._health_watch,
         }
         self._handlers |= cluster.handlers()
-        self._handlers |= {method: partial(self._service, method) for method in SERVICES}
-        self._handlers |= logins.handlers(self._propose, lambda call: self._metadata.get(call))
+        self._handlers |= {method: partial(self._service, method) for method in rpc.COMPOSED}
+        self._handlers |= logins.handlers(self._propose)
 
     def methods(self) -> frozenset[int]:
-        """Return the ids of the methods served here (streams of messages are served elsewhere)."""
+        """Return the ids of the methods served here (streams of messages are not)."""
         return frozenset(self._handlers)
 
     def admit(self, inbox: Inbox, out: Outbox) -> None:
-        """Take in every call of the inbox."""
+        """Handle every call of the inbox."""
         self._out = out
-        self._now_ns = inbox.now_ns
         parts = self._parts
         raft = parts.raft
         self._room_bytes = parts.quota.room_bytes(parts.backend.size_in_use_bytes())
         self._gap = raft.committed - raft.applied
         self._is_behind = self._gap > parts.limits.apply_gap_max
         handlers = self._handlers
-        replies = out.replies
-        metadata = self._metadata = inbox.metadata
+        metadata = inbox.metadata
         no_leader = raft.lead == 0
         own = parts.membership.members.get(parts.member_id)
         is_learner = own is not None and own.is_learner
         checker = self._checker
-        is_secured = checker.is_on
+        is_secured = checker.is_enabled
         is_fenced = parts.fence.refusal is not None
-        self._is_open = not (is_secured or self._is_behind)
         for call_id, method, body in inbox.calls:
+            refusal: Refusal | None
+            carried = metadata.get(call_id) if metadata else None
             try:
-                if (
-                    is_learner
-                    and not _learner_serves(method, body)
-                    and metadata.get(call_id) is not AS_ROOT
-                ):
-                    refusal: Refusal | None = LEARNER_NOT_SUPPORTED
-                elif no_leader and metadata.get(call_id, {}).get(HAS_LEADER) == "true":
+                if is_learner and carried is not AS_ROOT and not _learner_serves(method, body):
+                    refusal = LEARNER_NOT_SUPPORTED
+                elif no_leader and carried and carried.get(HAS_LEADER) == "true":
                     refusal = NO_LEADER
                 elif is_fenced and method in REFUSED_BEHIND_FENCE:
                     refusal = parts.fence.refusal
                 elif is_secured:
-                    refusal = checker.admit(call_id, method, body, metadata.get(call_id))
-                    if refusal is None:
-                        refusal = handlers[method](call_id, body)
+                    context = checker.admit(call_id, method, body, carried)
+                    if isinstance(context, Refusal):
+                        refusal = context
+                    else:
+                        refusal = handlers[method](call_id, body, context)
                 else:
-                    refusal = handlers[method](call_id, body)
+                    context = UNRESTRICTED if carried is None else CallContext(carried)
+                    refusal = handlers[method](call_id, body, context)
             except DecodeError:
-                refusal = MALFORMED_MESSAGE if method in _STREAMED else MALFORMED_REQUEST
+                refusal = MALFORMED_MESSAGE if method in rpc.SERVER_STREAMS else MALFORMED_REQUEST
             if refusal is not None:
-                answers = out.ends if method in _STREAMED else replies
-                answers.append((call_id, refusal.code, refusal.text.encode()))
-        if is_secured:
-            checker.done()
+                (out.end if method in rpc.SERVER_STREAMS else out.refuse)(call_id, refusal)
 
     # Writes.
 
@@ -196,39 +173,40 @@ class Router:
         call_id: int,
         field: int,
         body: bytes,
+        credential: Credential,
         request: Parsed | None = None,
         verdict: Refusal | None = None,
         *,
-        who: Who | None = None,
-        then: Then | None = None,
+        callback: ResultCallback | None = None,
     ) -> Refusal | None:
-        """Let a request into the log; who: None for the credential of the call being admitted."""
-        if self._is_behind and not self._goes_first(field):
+        """Propose a request for the log; credential: goes into the header of its entry."""
+        if self._is_behind and not self._has_priority(field):
             return TOO_MANY_REQUESTS
         parts = self._parts
-        who = who or self._checker.who
         request_id = parts.request_ids.next()
-        if who is NOBODY:
+        if credential is NO_CREDENTIAL:
             data = wrap(field, body, request_id)
         else:
-            data = wrap(field, body, request_id, *who)
+            data = wrap(field, body, request_id, *credential)
         if len(data) > parts.limits.request_bytes_max:
             return REQUEST_TOO_LARGE
         pending = parts.pending
         pending.datas.append(data)
-        # A hot path: half the price of Waiter(...).
-        waiter = tuple.__new__(Waiter, (call_id, field, request, body, verdict, who, then))
+        # A hot path: this costs half as much as Waiter(...).
+        waiter = tuple.__new__(
+            Waiter, (call_id, field, request, body, verdict, credential, callback)
+        )
         pending.waiters.append(waiter)
         return None
 
-    def _goes_first(self, field: int) -> bool:
-        """Tell whether a request is taken although the member is behind."""
+    def _has_priority(self, field: int) -> bool:
+        """Tell whether a request is accepted although the member is behind."""
         limits = self._parts.limits
         is_urgent = limits.priority_request and field == Field.LEASE_REVOKE
         return is_urgent and self._gap <= 2 * limits.apply_gap_max
 
     def _over_quota(self, call_id: int, cost_bytes: int) -> bool:
-        """Refuse a write that does not fit, once the NOSPACE alarm it raises is applied."""
+        """Tell whether a write exceeds the quota; it is then refused once the alarm is applied."""
         if cost_bytes < self._room_bytes:
             return False
         self.raise_no_space(call_id)
@@ -242,141 +220,146 @@ class Router:
             memberID=self._parts.member_id,
             alarm=pb.AlarmType.NOSPACE,
         )
-        self._propose(call_id, Field.ALARM, alarm.SerializeToString(), None, NO_SPACE)
+        body = alarm.SerializeToString()
+        self._propose(call_id, Field.ALARM, body, NO_CREDENTIAL, None, NO_SPACE)
 
-    def _put(self, call_id: int, body: bytes) -> Refusal | None:
+    def _put(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.PutRequest.FromString(body)
-        if self._is_open and len(body) + KEY_OVERHEAD_BYTES < self._room_bytes:
+        if context.credential is NO_CREDENTIAL and not self._is_behind:
             plain = plain_put(request, body)
-            if plain is not None:
+            if plain is not None and len(body) + KEY_OVERHEAD_BYTES < self._room_bytes:
                 return self._propose_plain(call_id, body, plain)
         refusal = checks.check_put(request)
         if refusal is not None:
             return refusal
-        # The body is no smaller than what it costs, but for the overhead.
+        # The estimated cost is at most the body's size and the overhead.
         if len(body) + KEY_OVERHEAD_BYTES >= self._room_bytes and self._over_quota(
             call_id, put_cost_bytes(request)
         ):
             return None
-        return self._propose(call_id, Field.PUT, body, request)
+        return self._propose(call_id, Field.PUT, body, context.credential, request)
 
     def _propose_plain(self, call_id: int, body: bytes, plain: PlainPut) -> Refusal | None:
-        """Let a plain put into the log, with nothing in its way (the hot path of every write)."""
+        """Propose a plain put without a credential (the hot path of every write)."""
         parts = self._parts
         data = wrap(Field.PUT, body, parts.request_ids.next())
         if len(data) > parts.limits.request_bytes_max:
             return REQUEST_TOO_LARGE
         pending = parts.pending
         pending.datas.append(data)
-        waiter = tuple.__new__(Waiter, (call_id, Field.PUT, plain, body, None, NOBODY, None))
+        waiter = tuple.__new__(Waiter, (call_id, Field.PUT, plain, body, None, NO_CREDENTIAL, None))
         pending.waiters.append(waiter)
         return None
 
-    def _delete_range(self, call_id: int, body: bytes) -> Refusal | None:
+    def _delete_range(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         refusal = checks.check_delete_range(pb.DeleteRangeRequest.FromString(body))
-        return refusal or self._propose(call_id, Field.DELETE_RANGE, body)
+        return refusal or self._propose(call_id, Field.DELETE_RANGE, body, context.credential)
 
-    def _txn(self, call_id: int, body: bytes) -> Refusal | None:
+    def _txn(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.TxnRequest.FromString(body)
         planned = plan(request)
         if planned is not None and planned.cost_bytes < self._room_bytes:
-            return self._propose(call_id, Field.TXN, body, planned)
+            return self._propose(call_id, Field.TXN, body, context.credential, planned)
         refusal = checks.check_txn(request, self._parts.limits.txn_ops_max)
         if refusal is not None:
             return refusal
         if is_read_only(request):
-            self._reads.add_txn(call_id, request, serializable=is_serializable(request))
+            self._reads.add_txn(call_id, context, request, serializable=is_serializable(request))
             return None
         is_small = txn_cost_bound(len(body)) < self._room_bytes
         if not is_small and self._over_quota(call_id, txn_cost_bytes(request)):
             return None
-        return self._propose(call_id, Field.TXN, body, request)
+        return self._propose(call_id, Field.TXN, body, context.credential, request)
 
-    def _compact(self, call_id: int, body: bytes) -> Refusal | None:
+    def _compact(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.CompactionRequest.FromString(body)
-        return self._propose(call_id, Field.COMPACTION, body, request)
+        return self._propose(call_id, Field.COMPACTION, body, context.credential, request)
 
-    def _lease_grant(self, call_id: int, body: bytes) -> Refusal | None:
+    def _lease_grant(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.LeaseGrantRequest.FromString(body)
         if self._over_quota(call_id, LEASE_COST_BYTES):
             return None
         while request.ID == 0:
             request.ID = self._parts.request_ids.next() & _LEASE_ID_MASK
-        return self._propose(call_id, Field.LEASE_GRANT, request.SerializeToString())
+        body = request.SerializeToString()
+        return self._propose(call_id, Field.LEASE_GRANT, body, context.credential)
 
-    def _lease_revoke(self, call_id: int, body: bytes) -> Refusal | None:
+    def _lease_revoke(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         pb.LeaseRevokeRequest.FromString(body)
-        return self._propose(call_id, Field.LEASE_REVOKE, body)
+        return self._propose(call_id, Field.LEASE_REVOKE, body, context.credential)
 
-    def _alarm(self, call_id: int, body: bytes) -> Refusal | None:
+    def _alarm(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         pb.AlarmRequest.FromString(body)
-        return self._propose(call_id, Field.ALARM, body)
+        return self._propose(call_id, Field.ALARM, body, context.credential)
 
     # Reads.
 
-    def _range(self, call_id: int, body: bytes) -> Refusal | None:
+    def _range(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.RangeRequest.FromString(body)
         if is_get(request, body):
-            self._reads.add_get(call_id, request)
+            self._reads.add_get(call_id, context, request)
             return None
         refusal = checks.check_range(request)
         if refusal is None:
-            self._reads.add_range(call_id, request)
+            self._reads.add_range(call_id, context, request)
         return refusal
 
-    def _range_stream(self, call_id: int, body: bytes) -> Refusal | None:
+    def _range_stream(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.RangeRequest.FromString(body)
         refusal = checks.check_range_stream(request)
         if refusal is None:
-            self._reads.add_range_stream(call_id, request)
+            self._reads.add_range_stream(call_id, context, request)
         return refusal
 
-    def _lease_time_to_live(self, call_id: int, body: bytes) -> Refusal | None:
+    def _lease_time_to_live(
+        self, call_id: int, body: bytes, context: CallContext
+    ) -> Refusal | None:
         self._reads.add_time_to_live(
             call_id,
+            context,
             pb.LeaseTimeToLiveRequest.FromString(body),
-            for_peer=self._metadata.get(call_id) is AS_PEER,
+            for_peer=context.metadata is AS_PEER,
         )
         return None
 
-    def _lease_leases(self, call_id: int, body: bytes) -> Refusal | None:
+    def _lease_leases(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         pb.LeaseLeasesRequest.FromString(body)
-        self._reads.add_leases(call_id)
+        self._reads.add_leases(call_id, context)
         return None
 
-    def _member_list(self, call_id: int, body: bytes) -> Refusal | None:
+    def _member_list(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.MemberListRequest.FromString(body)
-        self._reads.add_member_list(call_id, linearizable=request.linearizable)
+        self._reads.add_member_list(call_id, context, linearizable=request.linearizable)
         return None
 
     # Maintenance and health.
 
-    def _status(self, call_id: int, body: bytes) -> Refusal | None:
+    def _status(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         pb.StatusRequest.FromString(body)
-        self._reads.add_status(call_id)
+        self._reads.add_status(call_id, context)
         return None
 
-    def _defragment(self, call_id: int, body: bytes) -> Refusal | None:
+    def _defragment(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         pb.DefragmentRequest.FromString(body)
         self._maintenance.defragment(call_id)
         return None
 
-    def _hash(self, call_id: int, body: bytes) -> Refusal | None:
+    def _hash(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         pb.HashRequest.FromString(body)
         self._maintenance.hash(call_id)
         return None
 
-    def _hash_kv(self, call_id: int, body: bytes) -> Refusal | None:
+    def _hash_kv(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         self._maintenance.hash_kv(call_id, pb.HashKVRequest.FromString(body).revision)
         return None
 
-    def _snapshot(self, call_id: int, body: bytes) -> Refusal | None:
+    def _snapshot(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         pb.SnapshotRequest.FromString(body)
         self._maintenance.snapshot(call_id)
         return None
 
-    def _move_leader(self, call_id: int, body: bytes) -> Refusal | None:
-        """Hand leadership over; answered when the target leads."""
+    def _move_leader(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
+        """Transfer leadership; answered when the target leads."""
         target = pb.MoveLeaderRequest.FromString(body).targetID
         parts = self._parts
         if not parts.raft.is_leader:
@@ -387,29 +370,31 @@ class Router:
         if target == parts.member_id:
             self._out.replies.append((call_id, Code.OK, b""))
         else:
-            self._leadership.move(call_id, target, self._now_ns)
+            self._leadership.move(call_id, target, self._time.now_ns)
         return None
 
-    def _service(self, method: int, call_id: int, body: bytes) -> Refusal | None:
-        metadata = self._metadata.get(call_id, {})
-        self._out.services.append((call_id, method, body, metadata))
+    def _service(
+        self, method: int, call_id: int, body: bytes, context: CallContext
+    ) -> Refusal | None:
+        """Put the call of a composed method into the outbox as it is."""
+        self._out.services.append((call_id, method, body, context.metadata))
         return None
 
-    def _health_check(self, call_id: int, body: bytes) -> Refusal | None:
+    def _health_check(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         if health_pb2.HealthCheckRequest.FromString(body).service:
             return _UNKNOWN_SERVICE
         self._out.replies.append((call_id, Code.OK, _SERVING))
         return None
 
-    def _health_list(self, call_id: int, body: bytes) -> Refusal | None:
+    def _health_list(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         health_pb2.HealthListRequest.FromString(body)
         self._out.replies.append((call_id, Code.OK, _SERVICES))
         return None
 
-    def _health_watch(self, call_id: int, body: bytes) -> Refusal | None:
+    def _health_watch(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         if health_pb2.HealthCheckRequest.FromString(body).service:
             return _UNKNOWN_SERVICE
-        self._out.deliveries.append((call_id, _SERVING, b""))  # and it stays open: it never changes
+        self._out.deliveries.append((call_id, _SERVING, b""))  # it stays open and never changes
         return None
 
 

@@ -1,7 +1,7 @@
-"""The warning that applying a request took too long, in etcd's words, and not too often.
+"""The warning that applying a request took too long, with etcd's text and rate-limited.
 
-A request with a waiter is timed by itself. The others share their batch's time; of a slow batch
-the largest entry is named, for the most bytes are the likeliest to have been the work.
+Some requests are timed one by one, the others as a batch. The warning about a slow batch names its
+largest entry, which is the most likely cause.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,29 +17,29 @@ from kvstore.wire.varint import WireError
 
 
 def warn(parts: Parts, waiter: Waiter, result: Result, took_ns: int) -> None:
-    """Tell of one slow request."""
+    """Warn about one slow request."""
     failed = {"error": result.text} if isinstance(result, Refusal) else {}
     response = "" if isinstance(result, Refusal) else f"size:{len(result)}"
-    _say(parts, took_ns, loggable_entry(waiter.field, waiter.body), response, failed)
+    _warn(parts, took_ns, loggable_entry(waiter.field, waiter.body), response, failed)
 
 
 def warn_batch(parts: Parts, entries: Sequence[Entry], took_ns: int) -> None:
-    """Tell of a slow batch of entries nobody here waits for."""
+    """Warn about a slow batch of entries."""
     largest = max(entries, key=lambda entry: len(entry.data))
     try:
         field, body, _ = unwrap(largest.data)
         request = loggable_entry(field, body)
     except WireError:
         request = f"entry {largest.index} of type {largest.type}"
-    _say(parts, took_ns, request, "", {"batch-entries": len(entries)})
+    _warn(parts, took_ns, request, "", {"batch-entries": len(entries)})
 
 
 def warn_read(parts: Parts, request: str, response: str, took_ns: int, prefix: str) -> None:
-    """Tell of a slow read; prefix is "read-only range " or "read-only txn "."""
-    _say(parts, took_ns, request, response, {}, prefix)
+    """Warn about a slow read; prefix is "read-only range " or "read-only txn "."""
+    _warn(parts, took_ns, request, response, {}, prefix)
 
 
-def _say(
+def _warn(
     parts: Parts,
     took_ns: int,
     request: str,

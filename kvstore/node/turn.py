@@ -1,18 +1,25 @@
-"""One turn of the server: all that has arrived goes in, all that must leave comes out.
+"""One turn of the server: everything that has arrived goes in, everything to be sent comes out.
 
     answer:  tick → step peers → admit calls → propose
              → [ready: send early → save, one sync → send late → apply → advance]
              → answer reads → streams and watchers
-    save:    where this member leads others, the save and its sync, which no answer rests on
-    settle:  tell followers of commits; a slice of the long work; move what was written into the
-             database; commit it, snapshot and trim the log, send snapshots, when due
+    save:    if this member leads others, the save and its sync, which no answer depends on
+    settle:  the server's own proposals, for the next turn; commit notifications; a slice of the
+             long work; move what was written into the database; commit it, snapshot and trim the
+             log, send snapshots, when due
 
-The driver lets leave what answer leaves before it saves and settles: a reply waits for nothing but
-what it rests on. A turn runs to completion. It waits for nothing but the disk, and for that once:
-while it syncs, the transport gathers the next inbox, so load makes larger batches rather than
-longer queues.
-Time enters as inbox.now_ns; chance is in the generators given to raft and the hub. The same
-inboxes therefore give the same outboxes.
+The driver sends the output of answer before it saves and settles: a reply waits only for what it
+depends on, and a stage of answer that has nothing to do is not entered. A turn runs to completion.
+It waits only for the disk, and only once: while it syncs, the transport gathers the next inbox, so
+load makes larger batches rather than longer queues.
+
+If no message to another member waits for the save, the turn goes on while the disk works, and
+waits for it at the end of answer:
+
+    start_save ─► apply ─► advance ─► reads, streams, watchers ─► finish_save ─► replies leave
+
+Rule: the same inboxes give the same outboxes. Time enters as inbox.now_ns; randomness is in the
+generators given to raft and the hub.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -27,7 +34,6 @@ from kvstore.node.cluster.exchange import Exchange
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.committed import Committed
 from kvstore.node.installation import Installation
-from kvstore.node.limits import SECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.node.proposals import Proposals
 from kvstore.node.reads.reads import Reads
@@ -37,12 +43,13 @@ from kvstore.node.submission import Submission
 from kvstore.node.upkeep.maintenance import Maintenance
 from kvstore.node.upkeep.upkeep import Upkeep
 from kvstore.raft.ready import Ready
+from kvstore.units import SECOND_NS
 
 if TYPE_CHECKING:
     from kvstore.mvcc.event import Event
 
 READY_ROUNDS_MAX: Final = 4
-_REMOVED_GRACE_NS: Final = SECOND_NS  # a removed member tells the others of its last entries
+_REMOVED_GRACE_NS: Final = SECOND_NS  # in which a removed member still sends the others entries
 _ADVANCE_WITHIN_NS: Final = 5 * SECOND_NS
 
 
@@ -50,7 +57,7 @@ class Node:
     """One member: from request bytes to reply bytes."""
 
     def __init__(self, parts: Parts) -> None:
-        """Take the rooms of a restored member."""
+        """Take the parts of a restored member."""
         self._parts = parts
         self._reads = Reads(parts)
         self._leadership = Leadership(parts, self._reads)
@@ -76,11 +83,12 @@ class Node:
         self._installation = Installation(parts, self._upkeep, self._maintenance)
         self._exchange = Exchange(parts)
         self._tick_ns = 0  # when raft's clock moved last; 0: never
+        self._tick_due_ns = 0
         self._began_ns = 0  # the first turn
         self._may_advance = parts.limits.initial_tick_advance
-        self._now_ns = 0
+        self._saving_ns: int | None = None  # spent on the save that is to be finished
         self._published: list[list[Event]] = []  # of this turn, to be counted
-        self._more_ready = False  # raft has more to do than a turn does at once
+        self._more_ready = False  # raft has more to do than one turn does
         self.wake_ns = 0  # when the next turn is due if nothing arrives before
 
     @property
@@ -92,10 +100,10 @@ class Node:
     def is_ready(self) -> bool:
         """Whether the member has joined: there is a leader and its own name is published."""
         has_joined = self._committed.is_published and self._parts.raft.lead != 0
-        return has_joined and not self._cluster.holds_up
+        return has_joined and not self._cluster.delays_serving
 
     def turn(self, inbox: Inbox) -> Outbox:
-        """Take in everything that arrived and return everything that must leave."""
+        """Handle everything that arrived and return everything to be sent."""
         out = self.answer(inbox)
         self.save(inbox, out)
         self.settle(inbox, out)
@@ -103,79 +111,87 @@ class Node:
 
     def answer(self, inbox: Inbox) -> Outbox:
         """Do the part of a turn that clients wait for; save() and settle() are the rest of it."""
-        out = Outbox()
-        now_ns = inbox.now_ns
-        self._now_ns = now_ns
-        has_ticked = self._tick(now_ns)
-        self._exchange.take_in(inbox)
-        self._checker.take_in(inbox)
+        out, parts, now_ns = Outbox(), self._parts, inbox.now_ns
+        time, pending = parts.time, parts.pending
+        time.now_ns, time.wall_ms = now_ns, inbox.wall_ms
+        has_ticked = (now_ns >= self._tick_due_ns or parts.raft.lead == 0) and self._tick(now_ns)
+        if inbox.has_peer_news or self._exchange.has_failed:
+            self._exchange.receive(inbox)
+        if inbox.metadata or self._checker.is_deferring:
+            self._checker.begin_turn(inbox)
         for gone in inbox.gone:
             self._forget(gone)
-        self._parts.tasks.deliver(inbox.task_results, out)
-        self._cluster.begin(inbox)
-        self._router.admit(inbox, out)
-        for call_id in self._committed.take_over_quota():
-            self._router.raise_no_space(call_id)
-        self._proposals.make(now_ns)
-        self._cluster.step(now_ns, out)
-        self._submission.submit(now_ns, out)
-        self._reads.ask(now_ns)
+        if inbox.task_results or parts.tasks.has_refused:
+            parts.tasks.deliver(inbox.task_results, out)
+        if inbox.calls:
+            self._router.admit(inbox, out)
+        if self._committed.has_over_quota:
+            for call_id in self._committed.take_over_quota():
+                self._router.raise_no_space(call_id)
+        if pending.is_waiting:
+            self._submission.submit(now_ns, out)
+        self._reads.ask()
         self._more_ready = self._advance(now_ns, out, may_save=False)
         if has_ticked:
             self._submission.expire(now_ns, out)
-        self._leadership.answer_moves(now_ns, out)
+        self._leadership.step_transfers(now_ns, out)
         self._reads.answer(out)
-        self._streams.open(inbox, out)
+        if inbox.opened:
+            self._streams.open(inbox, out)
         self._streams.receive(inbox, out)
+        self._finish_save()
         return out
 
     def save(self, inbox: Inbox, out: Outbox) -> None:
-        """Save what answer() put off: the others have it by now, and it is to be on disk here too.
+        """Save what answer() deferred: the others have it by now, and it must be on disk here too.
 
-        The driver lets the replies leave before, and what comes of it here after it.
+        The driver sends the replies before, and the output of this after it.
         """
         raft = self._parts.raft
-        if raft.can_put_off:
+        if raft.can_defer_save:
             applied = raft.applied
             self._more_ready = self._advance(inbox.now_ns, out, may_save=True)
-            self._more_ready |= raft.applied > applied  # for whoever waited for that
+            self._finish_save()
+            self._more_ready |= raft.applied > applied  # something may have waited for that
 
     def settle(self, inbox: Inbox, out: Outbox) -> None:
         """Do what no reply of this turn waits for: slices of long work, and the database's upkeep.
 
-        The driver sends the replies first. What comes of it here leaves with out, after them.
+        The driver sends the replies first. The output of this is sent with out, after them.
         """
         now_ns = inbox.now_ns
-        self._go_on(inbox, out, self._exchange.tell_commits(now_ns))
+        self._cluster.step(now_ns, out)
+        self._proposals.make(now_ns)
+        self._step_long_work(inbox, out, self._exchange.notify_commits(now_ns))
         self._parts.tasks.take(out)
         self._parts.store.flush()
         for events in self._published:
             self._parts.counters.note_events(events)
         self._published.clear()
         must_commit = self._maintenance.wants_commit or self._exchange.wants_commit
-        self._upkeep.keep_log_after(self._exchange.kept_index(now_ns))
+        self._upkeep.retain_log_after(self._exchange.retained_index(now_ns))
         due_ns = self._upkeep.step(now_ns, must_commit=must_commit)
         if must_commit:
             self._maintenance.take_snapshots(out)
             self._exchange.send_snapshots()
         if due_ns is not None:
             self.wake_ns = min(self.wake_ns, due_ns)
-        self._exchange.rest(now_ns, is_waiting=self._reads.is_waiting)
+        self._exchange.defer_wakeups(now_ns, is_waiting=self._reads.is_waiting)
 
     @property
     def is_removed(self) -> bool:
-        """Whether the member was removed from its cluster, so long ago that it is to end."""
+        """Whether the member was removed from its cluster, so long ago that the process may end."""
         removed_ns = self._committed.removed_ns
-        return removed_ns is not None and self._now_ns - removed_ns >= _REMOVED_GRACE_NS
+        return removed_ns is not None and self._parts.time.now_ns - removed_ns >= _REMOVED_GRACE_NS
 
-    def hand_over(self, now_ns: int) -> None:
-        """Begin to hand leadership over, as before the end of the process; turns must go on."""
-        self._leadership.hand_over(now_ns)
+    def transfer_leadership(self, now_ns: int) -> None:
+        """Begin a leader transfer, as before the end of the process; turns must go on."""
+        self._leadership.transfer_leadership(now_ns)
 
     @property
-    def is_handing_over(self) -> bool:
-        """Whether a hand-over is still under way: it is done, or given up, in bounded time."""
-        return self._leadership.is_handing_over
+    def is_transferring_leadership(self) -> bool:
+        """Whether that transfer is still under way; it ends in bounded time."""
+        return self._leadership.is_transferring_leadership
 
     def close(self, now_ns: int) -> None:
         """Commit what is applied; the node is not used again."""
@@ -184,13 +200,14 @@ class Node:
     # Stages.
 
     def _tick(self, now_ns: int) -> bool:
-        """Move raft's clock; tell whether it moved."""
+        """Move raft's clock, if it is time; tell whether it moved."""
         raft, heartbeat_ns = self._parts.raft, self._parts.limits.heartbeat_ns
         if self._tick_ns == 0:
             self._tick_ns = now_ns
         if raft.is_only_voter and raft.lead == 0:
-            raft.campaign()  # nobody else could win, so nobody need be waited for
+            raft.campaign()  # nobody else can win: no need to wait for the election timeout
         ticks = (now_ns - self._tick_ns) // heartbeat_ns
+        self._tick_due_ns = self._tick_ns + (ticks + 1) * heartbeat_ns
         if ticks > 0:
             self._tick_ns += ticks * heartbeat_ns
             self._leadership.ticked(ticks)
@@ -200,7 +217,7 @@ class Node:
         return ticks > 0
 
     def _advance_ticks(self, now_ns: int) -> None:
-        """Wait less for the first leader: once others are connected, one would be heard by now."""
+        """Campaign early at a start: a leader would have sent a heartbeat once others connected."""
         limits = self._parts.limits
         self._began_ns = self._began_ns or now_ns
         if self._exchange.active_count() > 1:
@@ -221,16 +238,17 @@ class Node:
     def _advance(self, now_ns: int, out: Outbox, *, may_save: bool) -> bool:
         """Save what is new, apply what is committed; tell whether raft has more to do.
 
-        may_save=False: what can be saved later is left.
+        may_save=False: entries that can be saved later are.
         """
         parts, exchange = self._parts, self._exchange
-        raft, log, clock = parts.raft, parts.log, parts.counters.clock
+        raft = parts.raft
         more_ready = True
         for _ in range(READY_ROUNDS_MAX):
             ready = raft.ready(may_save=may_save)
             if ready is None:
                 more_ready = False
                 break
+            self._finish_save()  # of the round before
             leads = raft.is_leader
             if armed and leads:
                 hit("raftBeforeLeaderSend")
@@ -240,14 +258,12 @@ class Node:
                 self._publish(out)
                 self._installation.install(ready.snapshot, ready, out)
                 self._leadership.snapshot_installed()
-                self._proposals.may_be_lost()
-                exchange.name_members()
+                self._proposals.retry_now()
+                exchange.update_links()
+            elif ready.committed and ready.must_sync and not ready.messages_late:
+                self._start_save(ready)
             elif ready.entries or ready.hard_state is not None:
-                began_ns = clock()
-                hit("raftBeforeSave")
-                log.save(ready.hard_state, ready.entries, sync=ready.must_sync)
-                hit("raftAfterSave")
-                self._disk_watch.saved(clock() - began_ns, now_ns)
+                self._save(ready, now_ns)
             if armed and not leads:
                 hit("raftBeforeFollowerSend")
             if ready.messages_late:
@@ -256,23 +272,55 @@ class Node:
                 self._committed.apply(ready.committed, now_ns, out)
             hit("raftBeforeAdvance")
             raft.advance(ready)
-            self._take_news(ready, now_ns, out)
+            self._handle_state_changes(ready, now_ns, out)
         exchange.drop_received()
         if self._committed.members_changed:
+            self._finish_save()
             self._committed.members_changed = False
-            exchange.name_members()
+            exchange.update_links()
         self._leadership.follow(self._committed.confirmed_term, now_ns)
         self._publish(out)
         return more_ready and raft.has_ready()
 
-    def _take_news(self, ready: Ready, now_ns: int, out: Outbox) -> None:
-        """Take what a round says that is neither saved nor applied."""
+    def _save(self, ready: Ready, now_ns: int) -> None:
+        parts = self._parts
+        clock = parts.counters.clock
+        began_ns = clock()
+        hit("raftBeforeSave")
+        parts.log.save(ready.hard_state, ready.entries, sync=ready.must_sync)
+        hit("raftAfterSave")
+        self._disk_watch.saved(clock() - began_ns, now_ns)
+
+    def _start_save(self, ready: Ready) -> None:
+        """Begin a save that nothing but the output of this turn depends on."""
+        parts = self._parts
+        clock = parts.counters.clock
+        began_ns = clock()
+        hit("raftBeforeSave")
+        parts.log.start_save(ready.hard_state, ready.entries)
+        self._saving_ns = clock() - began_ns
+
+    def _finish_save(self) -> None:
+        """Wait until what this turn saved is durable; before anything of it leaves the process."""
+        saving_ns = self._saving_ns
+        if saving_ns is None:
+            return
+        parts = self._parts
+        clock = parts.counters.clock
+        began_ns = clock()
+        self._saving_ns = None
+        parts.log.finish_save()
+        hit("raftAfterSave")
+        self._disk_watch.saved(saving_ns + clock() - began_ns, parts.time.now_ns)
+
+    def _handle_state_changes(self, ready: Ready, now_ns: int, out: Outbox) -> None:
+        """Handle what a Ready contains that is neither saved nor applied."""
         for index, context in ready.read_states:
             self._reads.confirmed(index, context)
-        if ready.soft_state is not None and self._leadership.take(ready.soft_state, now_ns, out):
-            self._proposals.may_be_lost()
+        if ready.soft_state is not None and self._leadership.update(ready.soft_state, now_ns, out):
+            self._proposals.retry_now()
         for text in ready.warnings:
-            self._parts.logger.warning("passed over what a member sent", reason=text)
+            self._parts.logger.warning("ignored a message of a member", reason=text)
 
     def _publish(self, out: Outbox) -> None:
         parts = self._parts
@@ -284,10 +332,10 @@ class Node:
                 hit("beforeSendWatchResponse")
             parts.hub.publish(events, out.deliveries)
 
-    def _go_on(self, inbox: Inbox, out: Outbox, due_ns: int | None) -> None:
-        """Do a slice of everything that takes longer than a turn, and set the next one's time.
+    def _step_long_work(self, inbox: Inbox, out: Outbox, due_ns: int | None) -> None:
+        """Do a slice of everything that takes longer than a turn, and set when the next is due.
 
-        due_ns: when something else of this turn's is due, if anything is.
+        due_ns: when the rest of this turn needs another one, if it does.
         """
         parts, now_ns = self._parts, inbox.now_ns
         limits = parts.limits
@@ -297,7 +345,7 @@ class Node:
         is_idle = not inbox.calls and not inbox.frames
         due = [
             due_ns,
-            self._tick_ns + limits.heartbeat_ns,
+            self._tick_due_ns,
             self._proposals.next_ns(),
             self._cluster.due_ns,
             parts.hub.next_due_ns(),
@@ -308,9 +356,10 @@ class Node:
             lags
             or reads_left
             or self._more_ready
-            or (parts.raft.lead == 0 and parts.raft.is_only_voter)  # it has just learned that
-            or parts.pending.datas
-            or self._committed.is_owing
+            or (parts.raft.lead == 0 and parts.raft.is_only_voter)  # it campaigns in the next turn
+            or parts.pending.has_new
+            or self._reads.has_new
+            or self._committed.has_over_quota
         ):
             due.append(now_ns)
         if self._checker.has_ready:

@@ -1,11 +1,11 @@
-"""What other threads have for the turn, until it asks: bytes of streams, messages of requests,
-losses, ends of snapshots and tasks.
+"""What other threads have for the next turn: messages, losses, results of snapshots and tasks.
 
-    any thread      post(message) · lose(member) · … ──► wake the driver
+    any thread      post(message) · report_lost(member) · … ──► wake the driver
     turn's thread   fill(inbox)
 
-Bytes of streams are found by the ready set and read by the turn itself. Messages of requests wait
-in line, POSTED_MAX and POSTED_BYTES_MAX of them, and so does who brought them.
+Streams are found by the ready set and read by the turn itself. Messages of POST requests are
+queued, at most POSTED_MAX and POSTED_BYTES_MAX; the thread of the request waits until the turn has
+taken its message.
 """
 
 import threading
@@ -23,10 +23,10 @@ POST_WAIT_S: Final = 5.0
 
 
 class Arrivals:
-    """The inbox's other half."""
+    """The queues that are emptied into the inbox."""
 
     def __init__(self, member_id: int, is_removed: Callable[[int], bool]) -> None:
-        """Drop messages that are not for member_id, and those of removed members."""
+        """Messages not addressed to member_id, and those from removed members, are dropped."""
         self._member_id = member_id
         self._is_removed = is_removed
         self.wake: Callable[[], None] = lambda: None  # makes the driver take a turn
@@ -37,15 +37,15 @@ class Arrivals:
         self._posts = 0  # so far
         self._taken = 0  # of them
         self._lost: deque[int] = deque()
-        self._reached: deque[int] = deque()
+        self._attached: deque[int] = deque()
         self._sent: deque[tuple[int, bool]] = deque()
         self._tasks: deque[TaskResult] = deque()
         self._is_closed = False
 
-    # From any thread.
+    # Called in any thread.
 
     def post(self, message: Message, size_bytes: int) -> bool:
-        """Give a message to the turn and wait until it has it; False: it will not have it."""
+        """Queue a message and wait until the turn has taken it; False: it was dropped."""
         with self._changed:
             if not self._changed.wait_for(self._has_room, POST_WAIT_S) or self._is_closed:
                 return False
@@ -59,32 +59,32 @@ class Arrivals:
                 lambda: self._taken >= number or self._is_closed, POST_WAIT_S
             ):
                 return self._taken >= number
-            # The turn takes all or nothing, so what waited is still there.
+            # The turn takes all messages or none, so this one is still queued.
             self._posted = [each for each in self._posted if each is not message]
             self._posted_bytes -= size_bytes
             return False
 
-    def lose(self, member_id: int) -> None:
-        """Say that a message to a member was lost."""
+    def report_lost(self, member_id: int) -> None:
+        """Report that a message to a member was lost."""
         self._lost.append(member_id)
 
-    def reach(self, member_id: int) -> None:
-        """Say that a member has taken a stream of ours: it waits to hear from its leader."""
-        self._reached.append(member_id)
+    def report_attached(self, member_id: int) -> None:
+        """Report that a member has dialled its message stream: it waits for its leader."""
+        self._attached.append(member_id)
         self.wake()
 
     def snapshot_done(self, member_id: int, arrived: bool) -> None:  # noqa: FBT001
-        """Say how the sending of a snapshot ended."""
+        """Report whether a snapshot was sent successfully."""
         self._sent.append((member_id, arrived))
         self.wake()
 
     def task_done(self, result: TaskResult) -> None:
-        """Hand in the result of a task."""
+        """Queue the result of a task."""
         self._tasks.append(result)
         self.wake()
 
     def close(self) -> None:
-        """Let everyone go who waits."""
+        """Make every waiting post() return."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -94,7 +94,7 @@ class Arrivals:
             len(self._posted) < POSTED_MAX and self._posted_bytes < POSTED_BYTES_MAX
         )
 
-    # In the turn's thread.
+    # Called in the turn's thread.
 
     def fill(self, inbox: Inbox) -> None:
         """Move everything into the inbox."""
@@ -109,17 +109,17 @@ class Arrivals:
                 self._taken = self._posts
                 self._changed.notify_all()
         if len(messages) > had:
-            self._drop_strangers(messages)
+            self._drop_invalid(messages)
         if self._lost:
             inbox.unreachable += _take(self._lost)
-        if self._reached:
-            inbox.reached += _take(self._reached)
+        if self._attached:
+            inbox.reached += _take(self._attached)
         while self._sent:
             inbox.snapshots_sent.append(self._sent.popleft())
         while self._tasks:
             inbox.task_results.append(self._tasks.popleft())
 
-    def _drop_strangers(self, messages: list[Message]) -> None:
+    def _drop_invalid(self, messages: list[Message]) -> None:
         own, is_removed = self._member_id, self._is_removed
         for message in messages:
             if message.to != own or is_removed(message.from_):
@@ -130,5 +130,5 @@ class Arrivals:
 
 
 def _take(members: deque[int]) -> list[int]:
-    """Take all that others have put there so far, each member once."""
+    """Remove and return all members so far, each once."""
     return list(dict.fromkeys([members.popleft() for _ in range(len(members))]))

@@ -1,9 +1,8 @@
-"""The chunked coding of a stream's bytes, for both ends of a connection whose head is done.
+"""The chunked coding of a stream's bytes, for both ends of a connection after the head.
 
     5\\r\\nhello\\r\\n   3\\r\\nyou\\r\\n   …   0\\r\\n\\r\\n
 
-A sender makes one chunk of what it writes at once; where the receiver finds the borders of messages
-has nothing to do with the borders of chunks.
+A sender makes one chunk of each write. The borders of chunks are not those of messages.
 """
 
 from typing import Final
@@ -15,23 +14,23 @@ _SIZE_DIGITS_MAX: Final = 15
 
 
 def chunk(data: bytes) -> bytes:
-    """Return data, which is not empty, as one chunk."""
+    """Return data, which must not be empty, as one chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class Dechunker:
-    """Turns chunks, cut anywhere, back into what they hold."""
+    """Decodes chunks that may be cut anywhere."""
 
     __slots__ = ("_left", "_line", "_tail", "is_over")
 
     def __init__(self) -> None:
-        self._line = b""  # of a head that is not complete
-        self._left = 0  # bytes of the current chunk still to come
-        self._tail = 0  # bytes of the line end after it still to come
+        self._line = b""  # an incomplete chunk head
+        self._left = 0  # bytes of the current chunk not yet received
+        self._tail = 0  # bytes of the line end after it not yet received
         self.is_over = False
 
     def feed(self, data: bytes) -> bytes:
-        """Return the content that data brings; WireError if it is not chunked."""
+        """Return the content in data; WireError if it is not chunked."""
         pieces: list[bytes] = []
         at, end = 0, len(data)
         while at < end and not self.is_over:
@@ -51,7 +50,7 @@ class Dechunker:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _feed_line(self, data: bytes, at: int) -> int:
-        """Take the head of a chunk, or as much of it as there is; return the offset after it."""
+        """Read a chunk head, or the part received so far; return the offset after it."""
         stop = data.find(b"\n", at, at + _LINE_BYTES_MAX)
         self._line += data[at : stop if stop >= 0 else None][:_LINE_BYTES_MAX]
         if stop < 0:

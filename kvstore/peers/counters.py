@@ -1,7 +1,7 @@
-"""What happened on the way to one member, in plain numbers; the metrics page reads them.
+"""The counters of the links to one member; the metrics page reads them.
 
-Each number has one writer thread, or is only ever added to where a lost count does no harm: nothing
-here is locked. Times are seconds, sizes bytes. Names follow etcd's etcd_network_*.
+Nothing is locked: a counter has one writer thread, or a lost increment does no harm. Times are
+seconds, sizes bytes. Names follow etcd's etcd_network_*.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ SNAPSHOT_BOUNDS_S: Final = tuple(0.1 * 2**n for n in range(10))
 
 
 class Histogram:
-    """How often which duration was seen: one count a bound, the last for all above."""
+    """A histogram of durations: one count per bound, and one for all above."""
 
     __slots__ = ("bounds", "buckets", "count", "sum_s")
 
@@ -32,7 +32,7 @@ class Histogram:
 
 
 class PeerCounters:
-    """One member's numbers since the link to it was made."""
+    """The counters of one member since the link to it was made."""
 
     __slots__ = (
         "active",
@@ -60,15 +60,15 @@ class PeerCounters:
         self.received_failures = 0
         self.rtt = Histogram(RTT_BOUNDS_S)
         self.smoothed_rtt_s = 0.0  # 0: not measured yet
-        self.snapshot_send = Histogram(SNAPSHOT_BOUNDS_S)  # those that arrived
+        self.snapshot_send = Histogram(SNAPSHOT_BOUNDS_S)  # successful ones
         self.snapshot_send_failures = 0
         self.snapshot_send_inflights = 0
-        self.snapshot_receive = Histogram(SNAPSHOT_BOUNDS_S)  # those that were taken
+        self.snapshot_receive = Histogram(SNAPSHOT_BOUNDS_S)  # successful ones
         self.snapshot_receive_failures = 0
         self.snapshot_receive_inflights = 0
 
     def measured(self, rtt_s: float) -> None:
-        """Take in one round trip."""
+        """Count one round trip."""
         old_s = self.smoothed_rtt_s
         self.smoothed_rtt_s = rtt_s if old_s == 0.0 else old_s + (rtt_s - old_s) / 8
         self.rtt.observe(self.smoothed_rtt_s)

@@ -3,8 +3,7 @@
     CertificateList  SEQUENCE { tbs SEQUENCE { version?, algorithm, issuer, thisUpdate, nextUpdate?,
                                                revoked SEQUENCE OF { serial INTEGER, … }?, … }, … }
 
-Only that: neither the signature nor the dates are judged, just as etcd looks a certificate up by
-its serial alone.
+Neither the signature nor the dates are checked: etcd, too, looks only for the serial number.
 """
 
 import base64
@@ -22,7 +21,7 @@ _TIMES: Final = (0x17, 0x18)
 
 
 def revoked_serials(data: bytes) -> set[int]:
-    """Return the serials of a list; WireError if the bytes are none."""
+    """Return the serial numbers of a list; WireError if data is not one."""
     tbs_kind, tbs = _first(_only_sequence(_der(data)))
     if tbs_kind != _SEQUENCE:
         raise WireError("revocation list without a body")

@@ -1,10 +1,10 @@
-"""What the peer port answers: the raft paths here, the others by asking the node.
+"""The requests of the peer port: raft's paths are handled here, the others by the node.
 
     /raft                        one message
-    /raft/stream/<kind>/<from>   the caller receives messages on this connection from now on
-    /raft/snapshot               a message and the database behind it
-    /raft/probing                that this member is there
-    everything else known        Questions
+    /raft/stream/<kind>/<from>   from now on the connection carries messages to the caller
+    /raft/snapshot               a message and the database
+    /raft/probing                for probers
+    other known paths            Questions
 
 Checks, their order, their texts and their statuses are etcd's.
 """
@@ -24,9 +24,9 @@ from kvstore.peers.identity import Identity, parse_id, refusal, sender
 from kvstore.peers.listener import (
     Body,
     BodyTooLongError,
+    PeerRequest,
     Reply,
-    Request,
-    StreamTaker,
+    StreamOwner,
     Upgrade,
     plain,
 )
@@ -52,9 +52,9 @@ _STREAMS: Final = "/raft/stream/"
 
 
 class Questions(Protocol):
-    """Who answers for the node; any thread asks."""
+    """Answers for the node; called in any thread."""
 
-    def ask(self, request: Request, body: bytes) -> "Future[Reply]":
+    def ask(self, request: PeerRequest, body: bytes) -> "Future[Reply]":
         """Answer one of /members, /members/promote/<id>, /members/hashkv, /version, /leases,
         /leases/internal and /downgrade/enabled; the method has been checked.
         """
@@ -62,33 +62,33 @@ class Questions(Protocol):
 
 
 class Mailbox(Protocol):
-    """Where messages go that came in a request."""
+    """The queue of messages that were received in requests."""
 
     def post(self, message: Message, size_bytes: int) -> bool:
-        """Give a message to the node, waiting for room and for the node to take it.
+        """Queue a message; wait for space and until the node has taken it.
 
-        False: it was not taken.
+        False: it was dropped.
         """
         ...
 
 
 class Membership(Protocol):
-    """What the links know of members."""
+    """The members as the links know them."""
 
     def is_removed(self, member_id: int) -> bool:
-        """Tell whether the member was removed for good."""
+        """Tell whether the member was removed."""
         ...
 
-    def stream_to(self, member_id: int, kind: str) -> StreamTaker | None:
-        """Return who sends a kind of stream to a member; None if it is not known."""
+    def stream_to(self, member_id: int, kind: str) -> StreamOwner | None:
+        """Return the stream of a kind to a member; None if the member is not known."""
         ...
 
     def add_remote(self, member_id: int, urls: Sequence[str]) -> None:
-        """Take note of where a member says it can be reached, if it is not known better."""
+        """Remember the peer URLs that an unknown member advertises."""
         ...
 
     def counters_of(self, member_id: int) -> PeerCounters:
-        """Return a member's numbers."""
+        """Return a member's counters."""
         ...
 
 
@@ -111,12 +111,12 @@ class Handlers:
         self._snapshots = snapshots
         self._questions = questions
         self._logger = logger
-        self._raft: dict[str, tuple[str, Callable[[Request, Body], Reply | Upgrade]]] = {
+        self._raft: dict[str, tuple[str, Callable[[PeerRequest, Body], Reply | Upgrade]]] = {
             "/raft": ("POST", self._message),
             "/raft/snapshot": ("POST", self._snapshot),
         }
 
-    def handle(self, request: Request, body: Body) -> Reply | Upgrade:
+    def handle(self, request: PeerRequest, body: Body) -> Reply | Upgrade:
         """Answer one request."""
         path = request.path
         if path == "/raft/probing":
@@ -138,16 +138,16 @@ class Handlers:
     def _checked(
         self,
         method: str,
-        request: Request,
+        request: PeerRequest,
         body: Body,
-        handle: Callable[[Request, Body], Reply | Upgrade],
+        handle: Callable[[PeerRequest, Body], Reply | Upgrade],
     ) -> Reply | Upgrade:
         if request.method != method:
             return plain(405, "Method Not Allowed", [("Allow", method)])
         reason = refusal(request.headers, self._identity.cluster_id)
         if reason:
             self._logger.warning(
-                "turned a request of a member away",
+                "refused a request of a member",
                 path=request.path,
                 reason=reason,
                 remote=request.remote,
@@ -157,7 +157,7 @@ class Handlers:
             return plain(412, reason, self._stream_headers())
         return handle(request, body)
 
-    def _message(self, request: Request, body: Body) -> Reply:
+    def _message(self, request: PeerRequest, body: Body) -> Reply:
         self._note_remote(request)
         try:
             data = body.read(MESSAGE_BYTES_MAX)
@@ -169,7 +169,7 @@ class Handlers:
             self._logger.warning("failed to unmarshal Raft message", error=str(error))
             return self._plain(400, "error unmarshalling raft message")
         self._membership.counters_of(message.from_).received_bytes += len(data)
-        reason = self._not_for_us(message)
+        reason = self._refusal_of(message)
         if reason or not self._mailbox.post(message, len(data)):
             self._logger.warning(
                 "failed to process Raft message", error=reason or "too many messages wait"
@@ -177,14 +177,14 @@ class Handlers:
             return self._plain(500, "error processing raft message")._replace(is_last=True)
         return Reply(204, [self._cluster], b"")
 
-    def _not_for_us(self, message: Message) -> str:
+    def _refusal_of(self, message: Message) -> str:
         if self._membership.is_removed(message.from_):
             return f"member {message.from_:x} was removed"
         if message.to != self._identity.member_id:
             return f"message to {message.to:x}, this is {self._identity.member_id:x}"
         return ""
 
-    def _snapshot(self, request: Request, body: Body) -> Reply:
+    def _snapshot(self, request: PeerRequest, body: Body) -> Reply:
         self._note_remote(request)
         pieces = body.pieces()
         begun_s = time.monotonic()
@@ -197,7 +197,7 @@ class Handlers:
         counters = self._membership.counters_of(message.from_)
         counters.snapshot_receive_inflights += 1
         try:
-            reply = self._take_snapshot(message, first, pieces, counters)
+            reply = self._receive_snapshot(message, first, pieces, counters)
         finally:
             counters.snapshot_receive_inflights -= 1
         if reply.status == 204:
@@ -206,10 +206,10 @@ class Handlers:
             counters.snapshot_receive_failures += 1
         return reply
 
-    def _take_snapshot(
+    def _receive_snapshot(
         self, message: Message, first: bytes, pieces: Iterable[bytes], counters: PeerCounters
     ) -> Reply:
-        reason = self._not_for_us(message)
+        reason = self._refusal_of(message)
         if reason:
             return self._plain(500, f"failed to process raft message ({reason})")
         try:
@@ -221,7 +221,7 @@ class Handlers:
             return self._plain(500, "failed to process raft message (too many messages wait)")
         return Reply(204, [self._cluster], b"")
 
-    def _stream(self, request: Request, _body: Body) -> Reply | Upgrade:
+    def _stream(self, request: PeerRequest, _body: Body) -> Reply | Upgrade:
         headers = self._stream_headers()
         kind = posixpath.dirname(request.path).removeprefix(_STREAMS)
         if kind not in {"message", "msgapp"}:
@@ -231,8 +231,8 @@ class Handlers:
             return plain(404, "invalid from", headers)
         if self._membership.is_removed(member_id):
             return plain(410, "removed member", headers)
-        taker = self._membership.stream_to(member_id, kind)
-        if taker is None:
+        owner = self._membership.stream_to(member_id, kind)
+        if owner is None:
             urls = sender(request.headers)[1]
             if urls:
                 self._membership.add_remote(member_id, urls)
@@ -242,9 +242,9 @@ class Handlers:
             return plain(404, "error sender not found", headers)
         if request.headers.get("x-raft-to", "") != f"{self._identity.member_id:x}":
             return plain(412, "to field mismatch", headers)
-        return Upgrade(headers, taker)
+        return Upgrade(headers, owner)
 
-    def _ask(self, request: Request, body: Body) -> Reply:
+    def _ask(self, request: PeerRequest, body: Body) -> Reply:
         try:
             asked = self._questions.ask(request, body.read(QUESTION_BYTES_MAX))
             return asked.result(ANSWER_S)
@@ -253,7 +253,7 @@ class Handlers:
         except (TimeoutError, CancelledError):
             return plain(503, "the member did not answer in time")
 
-    def _note_remote(self, request: Request) -> None:
+    def _note_remote(self, request: PeerRequest) -> None:
         member_id, urls = sender(request.headers)
         if member_id and urls:
             self._membership.add_remote(member_id, urls)

@@ -1,15 +1,16 @@
-"""Requests to other members over HTTP/1.1, blocking, each with a time and a size it may take.
+"""Blocking HTTP/1.1 requests to other members, each with limits of time and size.
 
-    dial(url) ──► HttpConnection ──► ask(method, target, …) ──► Answer      the connection stays
+    dial(url) ──► HttpConnection ──► ask(method, target, …) ──► Answer      reuse is possible
                                  ──► open(target, …) ──► status, headers, then raw bytes
 
-Only for threads that may wait. Redirects are not followed. http, https, unix and unixs URLs are
-dialled; the path of a URL does not count, as with etcd.
+For threads that may block. Redirects are not followed. http, https, unix and unixs URLs are
+dialled; the path of a URL is ignored, as in etcd.
 """
 
 import contextlib
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -20,17 +21,19 @@ import h11
 from kvstore.errors import KvstoreError
 from kvstore.peers import tls as peer_tls
 from kvstore.peers.tls import PeerTls, PeerTlsError
+from kvstore.transport.tls_errors import go_error_text
 
 ANSWER_BYTES_MAX: Final = 8 << 20
 _HEAD_BYTES_MAX: Final = 64 << 10
 _RECEIVE_BYTES: Final = 64 << 10
 _KEEP_ALIVE_S: Final = 30
+_BLOCKED: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError)
 
 HeaderList = Sequence[tuple[str, str]]
 
 
 class PeerRequestError(KvstoreError):
-    """A member could not be asked, or did not answer as it should; names the address."""
+    """A request failed or was answered wrongly; the text names the address."""
 
 
 class Answer(NamedTuple):
@@ -59,17 +62,17 @@ def dial(url: str, tls: PeerTls, timeout_s: float) -> "HttpConnection":
             raw = peer_tls.connect(raw, parts.hostname or "localhost", tls)
         except PeerTlsError as error:
             raw.close()
-            raise PeerRequestError(f"cannot connect to {url}: {error}") from None
+            raise PeerRequestError(f"cannot connect to {url}: {_reason(error)}") from None
     return HttpConnection(raw, parts.netloc or "localhost", url)
 
 
 def check_url(url: str) -> None:
-    """Raise PeerRequestError if url is none that can be dialled."""
+    """Raise PeerRequestError if url cannot be dialled."""
     _split(url)
 
 
 class HttpConnection:
-    """One connection; not for two threads at once, except close()."""
+    """One connection, for one thread at a time; close() may be called in any."""
 
     def __init__(self, raw: socket.socket, host: str, url: str) -> None:
         self.socket = raw
@@ -88,7 +91,7 @@ class HttpConnection:
         timeout_s: float,
         bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Answer:
-        """Send a request and return its whole answer; PeerRequestError if there is none in time."""
+        """Send a request and return the response; PeerRequestError if there is none in time."""
         length = [("Content-Length", str(len(body)))] if body or method == "POST" else []
         self._deadline_s = time.monotonic() + timeout_s
         self._send_head(method, target, [*headers, *length])
@@ -99,9 +102,9 @@ class HttpConnection:
     def post_pieces(
         self, target: str, headers: HeaderList, pieces: Iterable[bytes], *, stall_s: float
     ) -> None:
-        """Send a POST whose body comes in pieces, chunked; the answer is read_answer()'s.
+        """Send a POST with a chunked body; read_answer() returns the response.
 
-        Each piece has stall_s to be taken. PeerRequestError if the other side ends or stalls.
+        Each piece must be sent within stall_s. PeerRequestError if the other side ends or stalls.
         """
         self._deadline_s = time.monotonic() + stall_s
         self._send_head("POST", target, [*headers, ("Transfer-Encoding", "chunked")])
@@ -111,10 +114,10 @@ class HttpConnection:
         self._end_request()
 
     def open(self, target: str, headers: HeaderList, *, timeout_s: float) -> Answer:
-        """Send a GET and return the head of its answer; the body holds what came with it.
+        """Send a GET and return the head of the response, with the bytes received after it.
 
-        For status 200 the body's raw bytes follow on the socket, framed as the headers say; for
-        any other status the body is whole and the connection of no more use.
+        For status 200 the raw bytes of the body follow on the socket, framed as the headers say.
+        For any other status the body is complete and the connection cannot be reused.
         """
         self._deadline_s = time.monotonic() + timeout_s
         self._send_head("GET", target, headers)
@@ -125,7 +128,7 @@ class HttpConnection:
         return Answer(status, found, self._read_body(ANSWER_BYTES_MAX))
 
     def read_answer(self, *, timeout_s: float, bytes_max: int = ANSWER_BYTES_MAX) -> Answer:
-        """Return the answer to what was sent; PeerRequestError if there is none in time."""
+        """Return the response to the last request; PeerRequestError if there is none in time."""
         self._deadline_s = time.monotonic() + timeout_s
         status, found = self._read_head()
         answer = Answer(status, found, self._read_body(bytes_max))
@@ -142,13 +145,13 @@ class HttpConnection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether an idle connection has been closed, or spoken on, by the other side."""
+        """Whether the other side has closed an idle connection, or sent bytes on it."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.socket, selectors.EVENT_READ)
             return bool(selector.select(0))
 
     def close(self) -> None:
-        """Close; a thread that waits on this connection is let go."""
+        """Close; a thread that is blocked on this connection gets an error."""
         close_socket(self.socket)
 
     def _send_head(self, method: str, target: str, headers: HeaderList) -> None:
@@ -165,7 +168,23 @@ class HttpConnection:
             self.socket.settimeout(self._left_s())
             self.socket.sendall(data)
         except OSError as error:
-            raise PeerRequestError(f"sending to {self._url}: {error}") from None
+            reason = _reason(self._alert() or error)
+            raise PeerRequestError(f"sending to {self._url}: {reason}") from None
+
+    def _alert(self) -> ssl.SSLError | None:
+        """Return the alert by which the other side has refused this one, if it has arrived."""
+        if type(self.socket) is socket.socket:
+            return None
+        try:
+            self.socket.settimeout(0)
+            self.socket.recv(1)
+        except _BLOCKED:
+            return None
+        except ssl.SSLError as error:
+            return error
+        except OSError:
+            return None
+        return None
 
     def _read_head(self) -> tuple[int, dict[str, str]]:
         while True:
@@ -195,7 +214,7 @@ class HttpConnection:
                 self.socket.settimeout(self._left_s())
                 self._http.receive_data(self.socket.recv(_RECEIVE_BYTES))
         except (OSError, h11.RemoteProtocolError) as error:
-            raise PeerRequestError(f"answer of {self._url}: {error}") from None
+            raise PeerRequestError(f"answer of {self._url}: {_reason(error)}") from None
         return event
 
     def _left_s(self) -> float:
@@ -206,10 +225,19 @@ class HttpConnection:
 
 
 def close_socket(each: socket.socket) -> None:
-    """Close a socket so that a thread waiting on it returns."""
-    with contextlib.suppress(OSError):  # the other side may have been first
+    """Close a socket so that a thread blocked on it returns."""
+    with contextlib.suppress(OSError):  # it may be closed already
         each.shutdown(socket.SHUT_RDWR)
     each.close()
+
+
+def _reason(error: Exception) -> str:
+    """Return why a request failed; a TLS alert of the other side as Go names it."""
+    text = str(error)
+    if isinstance(error, ssl.SSLError | PeerTlsError):
+        go_text = go_error_text(text)
+        return go_text if go_text.startswith("remote error") else text
+    return text
 
 
 def _split(url: str) -> SplitResult:
@@ -242,7 +270,7 @@ def _connect(parts: SplitResult, timeout_s: float, local_address: str) -> socket
 
 
 def tune(raw: socket.socket) -> None:
-    """Set what every TCP connection between members has: no delay, and signs of life."""
+    """Set the options of TCP connections between members: no delay, keep-alive."""
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):

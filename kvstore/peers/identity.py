@@ -1,9 +1,9 @@
-"""Who we are towards other members, who they say they are, and whether we may talk at all.
+"""The headers by which members identify themselves, and the check of them.
 
-Every request carries the headers of `Identity.headers`; `refusal` is the check that every handler
-under /raft makes first, in etcd's order: version, then cluster.
+Every request has the headers of `Identity.headers`. Every handler under /raft first calls
+`refusal`, which checks in etcd's order: version, then cluster.
 
-A version that cannot be read makes etcd's handler panic, which ends the connection; here it is
+A version that cannot be parsed makes etcd's handler panic, which ends the connection; here it is
 refused as incompatible.
 """
 
@@ -16,7 +16,7 @@ from kvstore.types import MIN_CLUSTER_VERSION, SERVER_VERSION, ClusterId, Member
 INCOMPATIBLE_VERSION: Final = "incompatible version"
 CLUSTER_ID_MISMATCH: Final = "cluster ID mismatch"
 
-_OLDEST: Final = "2.0.0"  # what a member that does not tell its version is
+_OLDEST: Final = "2.0.0"  # of a member that sends no version
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:[-+][0-9A-Za-z.+-]*)?")
 _STREAMS_SINCE: Final = (2, 1)  # the oldest release with both streams
 
@@ -40,13 +40,13 @@ class Identity(NamedTuple):
 
 
 def minor_version(text: str | None) -> tuple[int, int] | None:
-    """Return (major, minor) of a header's version, None if it cannot be read."""
+    """Return (major, minor) of a header's version, None if it cannot be parsed."""
     found = _VERSION.fullmatch(text or _OLDEST)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def refusal(headers: Mapping[str, str], cluster_id: ClusterId) -> str:
-    """Return why a request is turned away with status 412; empty: it is not.
+    """Return why a request is refused with status 412; empty: it is not.
 
     headers: names in lower case.
     """
@@ -62,19 +62,19 @@ def refusal(headers: Mapping[str, str], cluster_id: ClusterId) -> str:
 
 
 def can_stream(server_version: str | None) -> bool:
-    """Tell whether a member of the version in its answer speaks both streams."""
+    """Tell whether a member of this version serves both streams."""
     found = minor_version(server_version)
     return found is not None and found >= _STREAMS_SINCE
 
 
 def sender(headers: Mapping[str, str]) -> tuple[MemberId, Sequence[str]]:
-    """Return (member id, peer URLs) of a request's sender; id 0 if it does not say."""
+    """Return (member id, peer URLs) of a request's sender; id 0 if it sent none."""
     urls = [url for url in headers.get("x-peerurls", "").split(",") if url]
     return parse_id(headers.get("x-server-from", "")) or 0, urls
 
 
 def parse_id(text: str) -> MemberId | None:
-    """Return the id of its hexadecimal text; None if it is none."""
+    """Return the id of a hexadecimal text; None if it is not an id."""
     if not 1 <= len(text) <= 64 or not text.isascii() or not text.isalnum():
         return None
     try:

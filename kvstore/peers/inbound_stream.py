@@ -1,12 +1,11 @@
-"""The receiving end of one stream from one member: bytes become messages in the turn's own thread.
+"""One stream from one member: its bytes become messages in the turn's own thread.
 
-    ready set  this stream has something ──► receive(messages): read, unchunk, decode
+    ready set: the stream is readable ──► receive(messages): read, dechunk, decode
 
-No thread stands between the wire and the turn. A turn reads no more than RECEIVE_BYTES_MAX of one
-stream; what is left waits in the kernel, whose buffer stops a member that sends faster than turns
-are taken.
+The turn reads the socket itself. It reads at most RECEIVE_BYTES_MAX of one stream; the rest stays
+in the kernel, whose buffer slows down a member that sends faster than turns are taken.
 
-An inbound belongs to one connection: the decoder has its state.
+An InboundStream belongs to one connection: the decoder has its state.
 """
 
 import select
@@ -42,7 +41,7 @@ class InboundStream:
         "_silence_s_max",
         "_socket",
         "descriptor",
-        "over",
+        "ended",
         "reason",
     )
 
@@ -56,9 +55,9 @@ class InboundStream:
         counters: PeerCounters,
         silence_s_max: float,
     ) -> None:
-        """Read from a connection whose head is done; first is what came with the head.
+        """Read from a connection after the response head; first is what was received with it.
 
-        A member's heartbeats come every 1.7 s: silence_s_max must be longer.
+        Members send heartbeats every 1.7 s: silence_s_max must be longer.
         """
         connection.settimeout(0)
         self._socket = connection
@@ -67,20 +66,20 @@ class InboundStream:
         self._counters = counters
         self._silence_s_max = silence_s_max
         self._first = first
-        self._is_secure = isinstance(connection, ssl.SSLSocket)
-        self._lock = threading.Lock()  # so that nobody closes a descriptor that is being read
+        self._is_secure = type(connection) is not socket.socket  # but TLS on one
+        self._lock = threading.Lock()  # a descriptor must not be closed while it is read
         self._heard_s = time.monotonic()
         self.descriptor: Final = connection.fileno()
-        self.over: Final = threading.Event()
-        self.reason = ""  # why it is over; empty: a good end
+        self.ended: Final = threading.Event()
+        self.reason = ""  # why it ended; empty: the other side closed it
 
     def receive(self, messages: list[Message], buffer: bytearray) -> bool:
-        """Append the messages that have arrived whole; buffer is scratch space.
+        """Append the messages that have arrived completely; buffer is scratch space.
 
-        True: there may be more that no ready set will tell of.
+        True: there may be more that the ready set does not report.
         """
         with self._lock:
-            if self.over.is_set():
+            if self.ended.is_set():
                 return False
             try:
                 return self._receive(messages, buffer)
@@ -110,7 +109,7 @@ class InboundStream:
             self._feed(bytes(view[:size]), messages)
             left -= size
             if size < len(buffer) and not self._is_secure:
-                return False  # that was all; a secure connection hands out a record at a time
+                return False  # that was all; TLS returns one record at a time
         return self._is_secure
 
     def _feed(self, data: bytes, messages: list[Message]) -> None:
@@ -122,32 +121,32 @@ class InboundStream:
         if data:
             messages += self._decoder.feed(data)
         if dechunker is not None and dechunker.is_over:
-            self.end("")  # the connection could carry on, the stream does not
+            self.end("")  # the body ended, the connection need not
 
-    # From any thread.
+    # Called in any thread.
 
     def check_silence(self) -> None:
-        """Give up a connection on which nothing, not even a heartbeat, was sent for long."""
+        """End a connection on which not even heartbeats were received for silence_s_max."""
         if time.monotonic() - self._heard_s <= self._silence_s_max:
             return
         with self._lock:
-            if not self.over.is_set() and not _is_readable(self.descriptor):
-                self.end(f"nothing was heard for {self._silence_s_max:g} s")
+            if not self.ended.is_set() and not _is_readable(self.descriptor):
+                self.end(f"nothing was received for {self._silence_s_max:g} s")
 
     def end(self, reason: str) -> None:
-        """Say that the connection is over; who waits for that closes it."""
-        if not self.over.is_set():
+        """Mark the connection as ended; the thread that waits for `ended` closes it."""
+        if not self.ended.is_set():
             self.reason = reason
-            self.over.set()
+            self.ended.set()
 
     def close(self) -> None:
-        """Close the connection, which is in no ready set any more."""
+        """Close the connection, which must not be in the ready set any more."""
         with self._lock:
             self._socket.close()
 
 
 def _is_readable(descriptor: int) -> bool:
-    """Tell whether bytes wait to be read: then it is the turn that is late, not the member."""
+    """Tell whether bytes wait to be read: then the turn is late, not the member."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))

@@ -1,10 +1,10 @@
-"""The one thread that looks after what leaves: unsent bytes, heartbeats, ends of connections.
+"""The thread of all outbound streams: unsent bytes, heartbeats, ends of connections.
 
-    watch(socket, ready)   call ready(events) in this thread whenever the socket is
+    watch(socket, ready)   call ready(events) in this thread whenever the socket is ready
     call(action)           run an action in this thread, soon
-    every(period, action)  run it again and again
+    every(period, action)  run an action in this thread periodically
 
-Selecting is this thread's alone; any other thread hands it actions. It never waits for a socket.
+Only this thread uses the selector; other threads give it actions. It never blocks on a socket.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class LinkLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Do what was called for, end the thread and close what is watched."""
+        """Run the actions that are queued, end the thread and close the watched sockets."""
         self._is_stopping = True
         self._wake()
         if self._thread.is_alive():
@@ -76,29 +76,29 @@ class LinkLoop:
         self._actions.append(action)
         self._wake()
 
-    # In the loop's thread.
+    # Called in the loop's thread.
 
     def watch(self, each: socket.socket, ready: Ready) -> None:
-        """Call ready when there is something to read, or its end; at the loop's end, close."""
+        """Call ready when the socket is readable; it is closed when the loop ends."""
         if self._is_over:
             each.close()
             return
         self._selector.register(each, READ, ready)
 
-    def want(self, each: socket.socket, events: int, ready: Ready) -> None:
-        """Change what a watched socket is watched for."""
+    def change(self, each: socket.socket, events: int, ready: Ready) -> None:
+        """Change the events that a watched socket is watched for."""
         if each.fileno() >= 0 and not self._is_over:
             self._selector.modify(each, events, ready)
 
     def forget(self, each: socket.socket) -> None:
         """Stop watching a socket and close it."""
         if each.fileno() >= 0 and not self._is_over:
-            with contextlib.suppress(KeyError):  # it may have gone before it was watched
+            with contextlib.suppress(KeyError):  # it was closed before it was watched
                 self._selector.unregister(each)
         each.close()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: it is awake
+        with contextlib.suppress(BlockingIOError):  # full: a wake-up is pending
             self._wake_writer.send(b"\0")
 
     def _run(self) -> None:
@@ -121,8 +121,8 @@ class LinkLoop:
                 self._guard(action)
 
     def _guard(self, action: Callable[[], None]) -> None:
-        """Run an action; what it raises is a defect that must not silence every other link."""
+        """Run an action; an exception is a bug, which must not stop all other links."""
         try:
             action()
-        except Exception as error:  # told with its text; the loop serves all members
+        except Exception as error:  # logged; the loop serves all members
             self._logger.error("peer link failed", error=repr(error))

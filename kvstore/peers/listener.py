@@ -1,11 +1,11 @@
-"""The peer port: sockets, TLS and HTTP/1.1 requests; what they mean is Handlers'.
+"""The peer port: sockets, TLS and HTTP/1.1 requests, which Handlers answers.
 
-    accept ──► a thread a connection ──► [TLS] ──► request, answer, request, answer, …
-                                                   or: the socket becomes a stream's
+    accept ──► a thread per connection ──► [TLS] ──► request, answer, request, answer, …
+                                                     or: the socket becomes a stream
 
-CONNECTIONS_MAX at once: members have a handful each, so one above is turned away. A connection that
-says nothing for read_timeout_s, or takes longer than HEAD_S for the head of a request, is closed,
-and so is one whose bytes are no HTTP.
+There are at most CONNECTIONS_MAX connections; members need a few each. A connection is closed if it
+sends nothing for read_timeout_s, takes longer than HEAD_S for the head of a request, or sends bytes
+that are not HTTP.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ from kvstore.logger import Logger
 from kvstore.peers import tls as peer_tls
 from kvstore.peers.http_client import close_socket, tune
 from kvstore.peers.tls import PeerTls, PeerTlsError
-from kvstore.transport.addresses import is_answered, unix_fault
-from kvstore.transport.tls_errors import in_go_words
+from kvstore.transport.addresses import is_answered, unix_error
+from kvstore.transport.tls_errors import go_error_text
 
 CONNECTIONS_MAX: Final = 512
 HEAD_S: Final = 10.0
@@ -43,18 +43,18 @@ class BodyTooLongError(Exception):
     """The body of a request is longer than its limit."""
 
 
-class Request(NamedTuple):
+class PeerRequest(NamedTuple):
     """The head of a request."""
 
     method: str
     path: str  # without the query
     query: str
     headers: dict[str, str]  # names in lower case
-    remote: str  # address of the caller
+    remote: str  # address of the client
 
 
 class Reply(NamedTuple):
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -63,14 +63,14 @@ class Reply(NamedTuple):
 
 
 class Upgrade(NamedTuple):
-    """The connection becomes a stream: this head goes out, then take(socket) has it."""
+    """The connection becomes a stream: the head is sent, then stream.attach() gets the socket."""
 
     headers: list[tuple[str, str]]
-    stream: "StreamTaker"
+    stream: "StreamOwner"
 
 
-class StreamTaker(Protocol):
-    """Who goes on with a stream's socket."""
+class StreamOwner(Protocol):
+    """Uses the socket of a stream."""
 
     def attach(self, connection: socket.socket) -> None:
         """Own the socket from now on."""
@@ -78,7 +78,7 @@ class StreamTaker(Protocol):
 
 
 class Body(Protocol):
-    """The body of a request, as it comes in."""
+    """The body of a request, as it is received."""
 
     def read(self, bytes_max: int) -> bytes:
         """Return all of it; BodyTooLongError above bytes_max, OSError if it breaks off."""
@@ -89,16 +89,16 @@ class Body(Protocol):
         ...
 
 
-class Handler(Protocol):
+class PeerHandler(Protocol):
     """Answers requests; called in the connection's thread."""
 
-    def handle(self, request: Request, body: Body) -> Reply | Upgrade:
+    def handle(self, request: PeerRequest, body: Body) -> Reply | Upgrade:
         """Return the answer. An OSError of the body may pass through: it ends the connection."""
         ...
 
 
 def plain(status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> Reply:
-    """Return an answer of one line of text, as Go's server writes errors."""
+    """Return a response of one line of text, as Go's server writes errors."""
     return Reply(
         status,
         [
@@ -111,11 +111,11 @@ def plain(status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> Re
 
 
 class Listener:
-    """All peer addresses of the process."""
+    """All peer addresses of the member."""
 
     def __init__(
         self,
-        handler: Handler,
+        handler: PeerHandler,
         tls: PeerTls,
         logger: Logger,
         *,
@@ -136,7 +136,7 @@ class Listener:
         self.bound_urls: list[str] = []
 
     def bind(self, urls: Sequence[str]) -> None:
-        """Take the addresses; ConfigError if one cannot be had."""
+        """Bind the addresses; ConfigError if one cannot be bound."""
         for url in urls:
             secure = url.startswith(("https://", "unixs://"))
             if secure:
@@ -200,14 +200,14 @@ class Listener:
             raise ValueError("the socket is in use by another process")
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(os.stat(path).st_mode):
-                os.unlink(path)  # of a process that is gone
+                os.unlink(path)  # of a process that has ended
         each = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             each.bind(path)
             each.listen(_BACKLOG)
         except OSError as error:
             each.close()
-            raise ValueError(f"{error.strerror}: {unix_fault(path)}") from None
+            raise ValueError(f"{error.strerror}: {unix_error(path)}") from None
         each.settimeout(_ACCEPT_POLL_S)
         self._unix_paths.append(path)
         self.bound_urls.append(url)
@@ -223,7 +223,7 @@ class Listener:
                 if self._stopping.is_set():
                     return
                 self._logger.warning("cannot accept a peer connection", error=str(error))
-                self._stopping.wait(_ACCEPT_POLL_S)  # out of descriptors: some will be closed
+                self._stopping.wait(_ACCEPT_POLL_S)  # for instance out of descriptors
                 continue
             with self._lock:
                 is_full = len(self._connections) >= CONNECTIONS_MAX
@@ -231,7 +231,7 @@ class Listener:
                     self._connections.add(raw)
             if is_full:
                 raw.close()
-                self._logger.warning("turned a peer connection away", limit=CONNECTIONS_MAX)
+                self._logger.warning("refused a peer connection", limit=CONNECTIONS_MAX)
                 continue
             threading.Thread(
                 target=self._serve, args=(raw, secure), name="peer-connection", daemon=True
@@ -252,22 +252,22 @@ class Listener:
                     self._connections.discard(raw)
                     self._connections.add(connection)
                 connection.settimeout(self._read_timeout_s)
-            taker = _Exchange(connection, self._handler, self._read_timeout_s).run()
-            if taker is not None:
+            owner = _Exchange(connection, self._handler, self._read_timeout_s).run()
+            if owner is not None:
                 is_ours = False
                 with self._lock:
                     self._connections.discard(connection)
-                taker.attach(connection)
+                owner.attach(connection)
         except PeerTlsError as error:
             self._logger.warning(
                 "rejected connection on peer endpoint",
                 remote_addr=remote,
-                error=in_go_words(str(error)),
+                error=go_error_text(str(error)),
             )
         except OSError as error:
             self._logger.debug("peer connection ended", error=str(error))
         except h11.ProtocolError as error:
-            self._logger.debug("peer connection spoke no HTTP", error=str(error))
+            self._logger.debug("peer connection did not send HTTP", error=str(error))
         finally:
             with self._lock:
                 self._connections.discard(raw)
@@ -277,9 +277,11 @@ class Listener:
 
 
 class _Exchange:
-    """Requests and answers on one connection; also the Body of the request being handled."""
+    """Requests and responses on one connection; also the Body of the current request."""
 
-    def __init__(self, connection: socket.socket, handler: Handler, read_timeout_s: float) -> None:
+    def __init__(
+        self, connection: socket.socket, handler: PeerHandler, read_timeout_s: float
+    ) -> None:
         self._socket = connection
         self._head_s_max = read_timeout_s + HEAD_S
         self._handler = handler
@@ -287,8 +289,8 @@ class _Exchange:
         self._remote = _remote_of(connection)
         self._head_deadline_s = 0.0
 
-    def run(self) -> StreamTaker | None:
-        """Serve until the end; a stream taker: the socket is for it."""
+    def run(self) -> StreamOwner | None:
+        """Serve until the end; return the owner of the socket if it became a stream."""
         while True:
             self._head_deadline_s = time.monotonic() + self._head_s_max
             head = self._next_event()
@@ -300,7 +302,7 @@ class _Exchange:
                 self._send_head(200, [*answer.headers, ("Transfer-Encoding", "chunked")])
                 return answer.stream
             self._answer(answer, has_body=head.method != b"HEAD")
-            if answer.is_last or not self._can_go_on():
+            if answer.is_last or not self._start_next():
                 return None
 
     # The body.
@@ -329,11 +331,11 @@ class _Exchange:
             else:
                 raise ConnectionResetError("the body of a request broke off")
 
-    def _can_go_on(self) -> bool:
-        """Make ready for another request, if the last one was taken whole."""
+    def _start_next(self) -> bool:
+        """Prepare for another request, if the last one was read completely."""
         http = self._http
         if http.their_state is h11.SEND_BODY and not http.they_are_waiting_for_100_continue:
-            event = self._next_event()  # the end of a body nobody read, if it is short
+            event = self._next_event()  # the end of an unread body, if it has arrived
             if not isinstance(event, h11.EndOfMessage):
                 return False
         if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
@@ -341,7 +343,7 @@ class _Exchange:
         http.start_next_cycle()
         return True
 
-    def _request(self, head: h11.Request) -> Request:
+    def _request(self, head: h11.Request) -> PeerRequest:
         target = head.target.decode("latin-1")
         if target.startswith(("http://", "https://")):
             parts = urlsplit(target)
@@ -349,7 +351,7 @@ class _Exchange:
         else:
             path, _, query = target.partition("?")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return Request(head.method.decode("latin-1"), path, query, headers, self._remote)
+        return PeerRequest(head.method.decode("latin-1"), path, query, headers, self._remote)
 
     def _answer(self, answer: Reply, *, has_body: bool) -> None:
         headers = list(answer.headers)
@@ -383,7 +385,7 @@ class _Exchange:
 
 
 def _remote_of(connection: socket.socket) -> str:
-    """Return who is at the other end; empty for one who has gone."""
+    """Return the address of the other end; empty if it has closed."""
     try:
         name = connection.getpeername()
     except OSError:

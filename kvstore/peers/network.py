@@ -1,14 +1,15 @@
-"""The way to the other members and back: `PeerLinks` over etcd's peer protocol.
+"""The links to the other members: `PeerLinks` over etcd's peer protocol.
 
     network = PeerNetwork(options, …)
-    network.bind(urls)                        ConfigError if an address cannot be had
-    network.start(wake)                       from here on messages arrive
+    network.bind(urls)                        ConfigError if an address cannot be bound
+    network.start(wake)                       messages arrive from now on
     …  fill(inbox) before each turn, drain(out) after it; the node calls send, send_snapshot, …
     network.stop()
 
-Nothing the turn's thread calls here waits: messages go to a socket that has room, or to a queue
-with a limit, or are lost and their member told as unreachable. Small threads do what waits: one a
-stream that we dialled, one a connection of the peer port, one for everything unsent.
+Nothing the turn's thread calls here blocks: a message goes to a socket that is writable or to a
+queue with a limit, or it is lost and its member reported unreachable. What blocks has threads: one
+for each stream that this member dialled, one for each connection of the peer port, and one for all
+that is unsent.
 """
 
 import threading
@@ -39,19 +40,19 @@ from kvstore.wire.msgapp_codec import EntriesMemo
 REMOTES_MAX: Final = 64
 COUNTERS_MAX: Final = 1024
 _STOP_S: Final = 2.0
-TIMEOUT_S_MIN: Final = 5.0  # etcd raises lower ones to it: heartbeats come three times as often
+TIMEOUT_S_MIN: Final = 5.0  # as in etcd: heartbeats are three times as frequent
 
 
 class NetworkOptions(NamedTuple):
-    """What the links are run with."""
+    """The settings of the links."""
 
     identity: Identity
     tls: PeerTls
     dial_timeout_s: float  # etcd's: one second and the election timeout
     request_timeout_s: float  # of a task
     probe_interval_s: float = 4.0  # less than the 5 s after which an idle connection is closed
-    read_timeout_s: float = TIMEOUT_S_MIN  # a connection that says nothing for so long is closed
-    write_timeout_s: float = TIMEOUT_S_MIN  # and so is one that takes nothing
+    read_timeout_s: float = TIMEOUT_S_MIN  # a connection that sends nothing for so long is closed
+    write_timeout_s: float = TIMEOUT_S_MIN  # and one that accepts nothing
     reuse_port: bool = False
 
 
@@ -71,14 +72,14 @@ class PeerNetwork:
     ) -> None:
         """is_removed and on_removed are called in any thread.
 
-        on_removed gets the reason, when another member says that this one was removed for good.
+        on_removed(reason) is called when another member answers that this one was removed.
         """
         self._identity = options.identity
         self._logger = logger
-        self.is_removed = is_removed  # asked by the peer port
+        self.is_removed = is_removed  # called by the peer port
         self._arrivals = Arrivals(options.identity.member_id, is_removed)
         self._loop = LinkLoop(logger)
-        self._around = PeerContext(
+        self._context = PeerContext(
             options.identity,
             options.tls,
             options.dial_timeout_s,
@@ -117,18 +118,18 @@ class PeerNetwork:
             read_timeout_s=options.read_timeout_s,
             reuse_port=options.reuse_port,
         )
-        self._lock = threading.Lock()  # of the next three, which are replaced and never changed
+        self._lock = threading.Lock()  # of the next three, which are replaced, never mutated
         self._peers: dict[int, Peer] = {}
         self._remotes: dict[int, Remote] = {}
         self.counters: dict[int, PeerCounters] = {}  # by member id; for the metrics page
         self._is_stopping = False
 
-    # Life.
+    # Start and stop.
 
     def bind(self, urls: Sequence[str]) -> list[str]:
-        """Take the peer addresses; return them with the ports really bound.
+        """Bind the peer addresses; return them with the actual ports.
 
-        ConfigError if one cannot be had; the network is closed then.
+        ConfigError if one cannot be bound; the network is closed then.
         """
         try:
             self._listener.bind(urls)
@@ -138,14 +139,14 @@ class PeerNetwork:
         return self._listener.bound_urls
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin to listen and to dial; wake makes the driver take a turn, from any thread."""
+        """Start to listen and to dial; wake, called in any thread, makes the driver take a turn."""
         self._arrivals.wake = self._arrivals.ready.wake = wake
-        self._loop.every(HEARTBEAT_S, self._beat)
+        self._loop.every(HEARTBEAT_S, self._send_heartbeats)
         self._loop.start()
         self._listener.start()
 
     def stop(self) -> None:
-        """Close everything; once is enough."""
+        """Close everything; a second call does nothing."""
         with self._lock:
             if self._is_stopping:
                 return
@@ -164,17 +165,17 @@ class PeerNetwork:
 
     @property
     def ready(self) -> ReadySet:
-        """The streams' set, for a transport that can wait for it and clients at once."""
+        """The set of streams, for a transport that can poll it together with its clients."""
         return self._arrivals.ready
 
-    # For the turn.
+    # Called by the turn's thread.
 
     def fill(self, inbox: Inbox) -> None:
         """Move what has arrived into the inbox."""
         self._arrivals.fill(inbox)
 
     def drain(self, out: Outbox) -> None:
-        """Take the tasks that are questions to other members, and start them."""
+        """Start the tasks that are requests to other members, and remove them from out."""
         if not out.tasks:
             return
         left: list[OffloadedTask] = []
@@ -186,7 +187,7 @@ class PeerNetwork:
         out.tasks = left
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Send what raft wants sent, except snapshots."""
+        """Send raft's messages, except snapshots."""
         batches: dict[OutboundStream, list[Message]] = {}
         peers = self._peers
         for message in messages:
@@ -197,17 +198,17 @@ class PeerNetwork:
             outbound = peer.outbound_for(message)
             if outbound is None:
                 if not peer.pipeline.send(message):
-                    self._arrivals.lose(message.to)
+                    self._arrivals.report_lost(message.to)
             elif outbound in batches:
                 batches[outbound].append(message)
             else:
                 batches[outbound] = [message]
         for outbound, batch in batches.items():
             if not outbound.write(batch):
-                self._arrivals.lose(batch[0].to)
+                self._arrivals.report_lost(batch[0].to)
 
     def send_snapshot(self, message: Message) -> None:
-        """Stream the database as it is committed now or a little later, with a SNAP message."""
+        """Send a SNAP message and the database, as of its last commit when the sending starts."""
         peer = self._peers.get(message.to)
         if peer is None:
             self._arrivals.snapshot_done(message.to, False)
@@ -215,14 +216,14 @@ class PeerNetwork:
             self._snapshots.send(message, peer.picker, peer.status, peer.counters)
 
     def set_members(self, peers: Mapping[int, Sequence[str]]) -> None:
-        """Take the other members' peer URLs by id; links to members not named are closed."""
+        """Set the other members' peer URLs by id; links to any other member are closed."""
         with self._lock:
             if self._is_stopping:
                 return
             old = self._peers
             now = {each: old[each] for each in peers if each in old}
             added = [
-                Peer(self._around, each, urls, self.counters_of(each))
+                Peer(self._context, each, urls, self.counters_of(each))
                 for each, urls in peers.items()
                 if each not in old
             ]
@@ -244,24 +245,24 @@ class PeerNetwork:
                 "added remote peer", remote_peer_id=f"{peer.id:x}", urls=list(peer.picker.urls)
             )
 
-    def rest(self, rest_ns: int) -> None:
-        """See PeerLinks; without a shared sleep, streams wake the turn whenever they have bytes."""
-        self._arrivals.ready.rest(rest_ns)
+    def defer_wakeups(self, for_ns: int) -> None:
+        """See PeerLinks; has no effect if streams and clients are not polled together."""
+        self._arrivals.ready.defer_wakeups(for_ns)
 
     def active_since_ns(self, member_id: int) -> int | None:
-        """Since when (monotonic) the member is connected without a break; None: it is not."""
+        """When (monotonic) the current connection to the member began; None: not connected."""
         peer = self._peers.get(member_id)
         return None if peer is None else peer.status.since_ns
 
-    # For the peer port and tasks; from any thread.
+    # Called by the peer port and by tasks, in any thread.
 
     def stream_to(self, member_id: int, kind: str) -> OutboundStream | None:
-        """Return the sending end of a kind of stream to a member; None if it is not known."""
+        """Return the stream of a kind to a member; None if the member is not known."""
         peer = self._peers.get(member_id)
         return None if peer is None else peer.stream(kind)
 
     def add_remote(self, member_id: int, urls: Sequence[str]) -> None:
-        """Note where a member says it can be reached, unless it is known; it is sent POSTs only."""
+        """Remember the peer URLs that an unknown member advertises; it is sent POSTs only."""
         if member_id in self._peers or member_id in self._remotes:
             return
         try:
@@ -280,12 +281,12 @@ class PeerNetwork:
                 return
             if member_id == self._identity.member_id or self.is_removed(member_id):
                 return
-            remote = Remote(self._around, member_id, urls, self.counters_of(member_id))
+            remote = Remote(self._context, member_id, urls, self.counters_of(member_id))
             self._remotes = {**self._remotes, member_id: remote}
         self._logger.info("added new remote peer", remote_peer_id=f"{member_id:x}", urls=list(urls))
 
     def urls_of(self, member_id: int) -> Sequence[str]:
-        """Return a member's peer URLs, the one in use first; none if it is not known."""
+        """Return a member's peer URLs, the one in use first; empty if it is not known."""
         peer = self._peers.get(member_id) or self._remotes.get(member_id)
         if peer is None:
             return ()
@@ -293,7 +294,7 @@ class PeerNetwork:
         return [first, *(url for url in peer.picker.urls if url != first)]
 
     def counters_of(self, member_id: int) -> PeerCounters:
-        """Return a member's numbers; those of members beyond COUNTERS_MAX are not kept."""
+        """Return a member's counters; beyond COUNTERS_MAX members they are not kept."""
         counters = self.counters.get(member_id)
         if counters is None:
             counters = PeerCounters()
@@ -304,9 +305,9 @@ class PeerNetwork:
     def _send_remote(self, message: Message) -> None:
         remote = self._remotes.get(message.to)
         if remote is not None and not remote.pipeline.send(message):
-            self._arrivals.lose(message.to)
+            self._arrivals.report_lost(message.to)
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         for peer in self._peers.values():
-            peer.beat()
+            peer.send_heartbeats()
         self._arrivals.ready.check_silence()

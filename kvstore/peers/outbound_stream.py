@@ -1,11 +1,11 @@
-"""The sending end of one kind of stream to one member: the connection it dialled, if there is one.
+"""One kind of stream to one member, on the connection that the member dialled, if there is one.
 
-    turn's thread   write(messages) ──► idle: straight to the socket, what does not fit is queued
-                                    └─► busy: queued, within QUEUE_BYTES_MAX and QUEUE_COUNT_MAX
-    link loop       sends what is queued, a heartbeat when nothing is, notices the end
+    turn's thread   write(messages) ──► queue empty: to the socket, what does not fit is queued
+                                    └─► else: queued, within QUEUE_BYTES_MAX and QUEUE_COUNT_MAX
+    link loop       sends the queue, or a heartbeat if it is empty; notices the end
 
-A message that finds the queue full is lost and told as such; it is not encoded, since what a msgapp
-encoder has encoded must be sent. A connection that takes nothing for stall_s_max is given up. A new
+If the queue is full, messages are lost and reported. They are not encoded: what a msgapp encoder
+has encoded must be sent. A connection that accepts nothing for stall_s_max is closed. A new
 connection replaces the old one.
 """
 
@@ -25,9 +25,9 @@ from kvstore.raft.model import Message
 from kvstore.wire.msgapp_codec import MessageEncoder, MsgAppEncoder
 
 HEARTBEAT_S: Final = 5.0 / 3
-QUEUE_COUNT_MAX: Final = 4096  # writes waiting
+QUEUE_COUNT_MAX: Final = 4096  # writes
 QUEUE_BYTES_MAX: Final = 64 << 20
-_SEND_BYTES: Final = 256 << 10  # at once, so that the turn never waits long for the lock
+_SEND_BYTES: Final = 256 << 10  # at once, so that the turn does not wait long for the lock
 
 Encoder = MsgAppEncoder | MessageEncoder
 _WAIT: Final = (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError, InterruptedError)
@@ -47,7 +47,7 @@ class OutboundStream:
         stall_s_max: float,
         on_attached: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin without a connection.
+        """Start without a connection.
 
         on_lost(kind, action, reason) is called, in any thread, when a connection was lost, and
         on_attached() when there is a new one.
@@ -65,7 +65,7 @@ class OutboundStream:
         self._encoder: Encoder = make_encoder()
         self._queue: deque[memoryview] = deque()
         self._queued_bytes = 0
-        self._moved_s = 0.0  # when the connection last took something
+        self._progress_s = 0.0  # when the connection last accepted bytes
         self._is_closed = False
 
     @property
@@ -74,7 +74,7 @@ class OutboundStream:
         return self._socket is not None
 
     def attach(self, connection: socket.socket) -> None:
-        """Send on a connection whose head is done, instead of the one before."""
+        """Send on this connection, whose response head is sent, instead of the previous one."""
         connection.settimeout(0)
         with self._lock:
             old = self._detach()
@@ -83,13 +83,13 @@ class OutboundStream:
                 return
             self._socket = connection
             self._encoder = self._make_encoder()
-            self._moved_s = time.monotonic()
+            self._progress_s = time.monotonic()
         self._loop.call(lambda: self._watch(connection))
         self._discard(old)
         self._on_attached()
 
     def write(self, messages: Sequence[Message]) -> bool:
-        """Send messages, or queue them; False: one or more of them were lost."""
+        """Send or queue messages; False: they were lost."""
         with self._lock:
             connection = self._socket
             if connection is None:
@@ -119,12 +119,12 @@ class OutboundStream:
             if sent < len(data):
                 self._queue.append(memoryview(data)[sent:])
                 self._queued_bytes = len(data) - sent
-                self._moved_s = time.monotonic()
-                self._loop.call(lambda: self._want_room(connection))
+                self._progress_s = time.monotonic()
+                self._loop.call(lambda: self._watch_writable(connection))
         return True
 
     def close(self) -> None:
-        """Give up the connection, and take no other."""
+        """Close the connection, and accept no other."""
         with self._lock:
             self._is_closed = True
             old = self._detach()
@@ -132,8 +132,8 @@ class OutboundStream:
 
     # In the link loop.
 
-    def beat(self) -> None:
-        """Send a heartbeat if nothing else is being sent; give up a connection that stands still.
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat if the queue is empty; close a connection that has stalled.
 
         Called every HEARTBEAT_S.
         """
@@ -142,8 +142,8 @@ class OutboundStream:
             if connection is None:
                 return
             if self._queue:
-                if time.monotonic() - self._moved_s > self._stall_s_max:
-                    reason = f"nothing was taken for {self._stall_s_max:g} s"
+                if time.monotonic() - self._progress_s > self._stall_s_max:
+                    reason = f"nothing was accepted for {self._stall_s_max:g} s"
                     self._lose("write", TimeoutError(reason))
                 return
             try:
@@ -158,35 +158,35 @@ class OutboundStream:
             if sent < len(self._heartbeat):
                 self._queue.append(memoryview(self._heartbeat)[sent:])
                 self._queued_bytes = len(self._heartbeat) - sent
-                self._moved_s = time.monotonic()
-                self._loop.call(lambda: self._want_room(connection))
+                self._progress_s = time.monotonic()
+                self._loop.call(lambda: self._watch_writable(connection))
 
     def _watch(self, connection: socket.socket) -> None:
         if connection.fileno() >= 0:
             self._loop.watch(connection, lambda events: self._ready(connection, events))
 
-    def _want_room(self, connection: socket.socket) -> None:
-        self._loop.want(connection, READ | WRITE, lambda events: self._ready(connection, events))
+    def _watch_writable(self, connection: socket.socket) -> None:
+        self._loop.change(connection, READ | WRITE, lambda events: self._ready(connection, events))
 
     def _ready(self, connection: socket.socket, events: int) -> None:
         if events & READ:
-            self._look_for_end(connection)
+            self._read_end(connection)
         if events & WRITE and connection is self._socket:
             self._send_queued(connection)
 
-    def _look_for_end(self, connection: socket.socket) -> None:
-        """Read from a member that has nothing to say: its end, or an error."""
+    def _read_end(self, connection: socket.socket) -> None:
+        """Read the end of the connection, or an error: the member sends nothing on it."""
         with self._lock:
             if connection is not self._socket:
                 return
             try:
-                said = connection.recv(4096)
+                received = connection.recv(4096)
             except _WAIT:
                 return
             except OSError as error:
                 self._lose("read", error)
                 return
-            reason = "it sent what nobody asked for" if said else "closed by the other side"
+            reason = "unexpected bytes" if received else "closed by the other side"
             self._lose("read", ConnectionResetError(reason))
 
     def _send_queued(self, connection: socket.socket) -> None:
@@ -195,7 +195,7 @@ class OutboundStream:
                 if connection is not self._socket:
                     return
                 if not self._queue:
-                    self._loop.want(
+                    self._loop.change(
                         connection, READ, lambda events: self._ready(connection, events)
                     )
                     return
@@ -207,17 +207,17 @@ class OutboundStream:
                 except OSError as error:
                     self._lose("write", error)
                     return
-                self._moved_s = time.monotonic()
+                self._progress_s = time.monotonic()
                 self._queued_bytes -= sent
                 if sent == len(piece):
                     self._queue.popleft()
                 else:
                     self._queue[0] = piece[sent:]
 
-    # With the lock held.
+    # Called with the lock held.
 
     def _lose(self, action: str, error: Exception) -> None:
-        """Give up the connection because of an error, and tell."""
+        """Close the connection because of an error, and report it."""
         old = self._detach()
         if old is not None:
             self._loop.call(lambda: self._loop.forget(old))
@@ -231,6 +231,6 @@ class OutboundStream:
 
     def _discard(self, old: socket.socket | None) -> None:
         if old is not None:
-            with contextlib.suppress(OSError):  # it may be gone already
+            with contextlib.suppress(OSError):  # it may be closed already
                 old.shutdown(socket.SHUT_RDWR)
             self._loop.call(lambda: self._loop.forget(old))

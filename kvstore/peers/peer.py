@@ -1,8 +1,8 @@
-"""One other member and every link to it.
+"""One other member and all links to it.
 
-to it     msgapp stream and message stream it dialled, else POSTs
-from it   msgapp stream and message stream we dialled
-beside    a prober
+to it     the msgapp and message streams it dialled; POSTs while there is none
+from it   the msgapp and message streams this member dialled
+besides   a prober
 """
 
 from collections.abc import Callable, Sequence
@@ -51,11 +51,11 @@ class PeerContext(NamedTuple):
 
 
 class Remote:
-    """A member known only by what it said of itself: it gets POSTs."""
+    """A member known only by the URLs it advertised; it is sent POSTs."""
 
     def __init__(
         self,
-        around: PeerContext,
+        context: PeerContext,
         member_id: int,
         urls: Sequence[str],
         counters: PeerCounters,
@@ -63,22 +63,22 @@ class Remote:
         self.id = member_id
         self.counters = counters
         self.picker = UrlPicker(tuple(urls) or ("",))
-        self.status = PeerStatus(member_id, counters, around.logger)
+        self.status = PeerStatus(member_id, counters, context.logger)
         self.pipeline = Pipeline(
-            around.identity,
+            context.identity,
             member_id,
             self.picker,
             self.status,
             counters,
-            tls=around.tls,
-            dial_timeout_s=around.dial_timeout_s,
-            on_lost=lambda: around.arrivals.lose(member_id),
-            on_removed=around.on_removed,
-            logger=around.logger,
+            tls=context.tls,
+            dial_timeout_s=context.dial_timeout_s,
+            on_lost=lambda: context.arrivals.report_lost(member_id),
+            on_removed=context.on_removed,
+            logger=context.logger,
         )
 
     def begin_stop(self) -> None:
-        """Give up the links; waits for nothing."""
+        """Begin to close the links; does not block."""
         self.pipeline.stop()
 
 
@@ -87,48 +87,48 @@ class Peer(Remote):
 
     def __init__(
         self,
-        around: PeerContext,
+        context: PeerContext,
         member_id: int,
         urls: Sequence[str],
         counters: PeerCounters,
     ) -> None:
-        super().__init__(around, member_id, urls, counters)
-        self._around = around
+        super().__init__(context, member_id, urls, counters)
+        self._context = context
         self.msgapp = OutboundStream(
             MSGAPP,
             MSGAPP_HEARTBEAT,
-            lambda: MsgAppEncoder(around.memo),
-            around.loop,
+            lambda: MsgAppEncoder(context.memo),
+            context.loop,
             counters,
             self._lost,
-            around.write_timeout_s,
+            context.write_timeout_s,
         )
         self.message = OutboundStream(
             MESSAGE,
             MESSAGE_HEARTBEAT,
             MessageEncoder,
-            around.loop,
+            context.loop,
             counters,
             self._lost,
-            around.write_timeout_s,
-            lambda: around.arrivals.reach(member_id),  # what a leader says goes here
+            context.write_timeout_s,
+            lambda: context.arrivals.report_attached(member_id),  # for messages of a leader
         )
-        local = around.identity.member_id
+        local = context.identity.member_id
         self._readers = [
             StreamReader(
                 kind,
-                around.identity,
+                context.identity,
                 member_id,
                 self.picker,
                 self.status,
                 counters,
-                tls=around.tls,
-                dial_timeout_s=around.dial_timeout_s,
-                silence_s_max=around.read_timeout_s,
+                tls=context.tls,
+                dial_timeout_s=context.dial_timeout_s,
+                silence_s_max=context.read_timeout_s,
                 make_decoder=make_decoder,
-                ready=around.arrivals.ready,
-                on_removed=around.on_removed,
-                logger=around.logger,
+                ready=context.arrivals.ready,
+                on_removed=context.on_removed,
+                logger=context.logger,
             )
             for kind, make_decoder in (
                 (MSGAPP, lambda: MsgAppDecoder(local, member_id)),
@@ -139,36 +139,36 @@ class Peer(Remote):
             member_id,
             self.picker,
             counters,
-            tls=around.tls,
-            dial_timeout_s=around.dial_timeout_s,
-            interval_s=around.probe_interval_s,
-            logger=around.logger,
+            tls=context.tls,
+            dial_timeout_s=context.dial_timeout_s,
+            interval_s=context.probe_interval_s,
+            logger=context.logger,
         )
 
     def start(self) -> None:
-        """Dial."""
+        """Start to dial."""
         for reader in self._readers:
             reader.start()
         self._prober.start()
 
     def outbound_for(self, message: Message) -> OutboundStream | None:
-        """Return the stream a message goes on; None: there is none, it goes as a POST."""
+        """Return the stream for a message; None: there is none, and it is sent as a POST."""
         if message.type == _APP and self.msgapp.is_attached:
             return self.msgapp
         return self.message if self.message.is_attached else None
 
     def stream(self, kind: str) -> OutboundStream:
-        """Return the sending end of a kind of stream."""
+        """Return the outbound stream of a kind."""
         return self.msgapp if kind == MSGAPP else self.message
 
-    def beat(self) -> None:
-        """Send heartbeats on what stands idle; in the link loop."""
-        self.msgapp.beat()
-        self.message.beat()
+    def send_heartbeats(self) -> None:
+        """Send heartbeats on idle streams; called in the link loop."""
+        self.msgapp.send_heartbeat()
+        self.message.send_heartbeat()
 
     @override
     def begin_stop(self) -> None:
-        """Give up the links; waits for nothing."""
+        """Begin to close the links; does not block."""
         super().begin_stop()
         for reader in self._readers:
             reader.begin_stop()
@@ -177,13 +177,13 @@ class Peer(Remote):
         self.message.close()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the threads that read."""
+        """Wait for the reader threads."""
         for reader in self._readers:
             reader.join(timeout_s)
 
     def _lost(self, kind: str, action: str, reason: str) -> None:
-        self._around.arrivals.lose(self.id)
-        self._around.logger.warning(
+        self._context.arrivals.report_lost(self.id)
+        self._context.logger.warning(
             "lost TCP streaming connection with remote peer",
             stream=kind,
             action=action,

@@ -1,12 +1,14 @@
-"""Messages as POST requests, one each: for members without a stream, and while there is none.
+"""Sends messages as POST requests, one each: to members without a stream, and while there is none.
 
     send(message) ──► queue of QUEUE_MAX ──► up to SENDERS_MAX threads ──► POST /raft ──► 204
 
-Threads come with the need and go when they were idle for IDLE_S. A message that finds the queue
-full, or whose POST fails, is lost and its member reported unreachable.
+Threads are started on demand and end after IDLE_S without work. A message is lost if the queue is
+full or its POST fails; the member is then reported unreachable. One connection is dialled at a
+time, and a failed dial loses what is queued: a member that is down is not dialled once per message.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -44,7 +46,7 @@ class Pipeline:
         on_removed: Callable[[str], None],
         logger: Logger,
     ) -> None:
-        """Begin without threads; on_lost is called, in any thread, when a message was lost."""
+        """Start without threads; on_lost is called, in any thread, when messages were lost."""
         self._headers = [*identity.headers(), ("Content-Type", "application/protobuf")]
         self._name = f"{member_id:x}"
         self._picker = picker
@@ -55,6 +57,8 @@ class Pipeline:
         self._on_lost = on_lost
         self._on_removed = on_removed
         self._logger = logger
+        self._dialling = threading.Lock()  # of the next
+        self._dial_failure: tuple[float, str] = (0.0, "")  # when the last dial failed, and why
         self._changed = threading.Condition()
         self._queue: deque[Message] = deque()
         self._senders = 0
@@ -62,7 +66,7 @@ class Pipeline:
         self._is_stopping = False
 
     def send(self, message: Message) -> bool:
-        """Queue a message; False: it is lost. Never waits."""
+        """Queue a message; False: it is lost. Does not block."""
         with self._changed:
             if self._is_stopping:
                 return False
@@ -78,7 +82,7 @@ class Pipeline:
         return True
 
     def stop(self) -> None:
-        """Drop what is queued and let the threads end; a POST under way is not waited for."""
+        """Drop what is queued and let the threads end; does not wait for a POST in progress."""
         with self._changed:
             self._is_stopping = True
             self._queue.clear()
@@ -92,7 +96,7 @@ class Pipeline:
             connection.close()
 
     def _next(self) -> Message | None:
-        """Return a message to send; None: there was none for long enough."""
+        """Return the next message; None: there was none for IDLE_S."""
         with self._changed:
             self._idle += 1
             self._changed.wait_for(lambda: bool(self._queue) or self._is_stopping, IDLE_S)
@@ -111,8 +115,8 @@ class Pipeline:
                 connection.close()
                 connection = None
             if connection is None:
-                connection = dial(url, self._tls, self._dial_timeout_s)
-            # Never sent again: a proposal that arrived twice would be applied twice.
+                connection = self._dial(url)
+            # Never retried: a proposal that arrived twice would be applied twice.
             answer = connection.ask("POST", "/raft", self._headers, body, timeout_s=ANSWER_S)
             check_post(url, answer, self._on_removed)
         except PeerRequestError as error:
@@ -130,9 +134,25 @@ class Pipeline:
         connection.close()
         return None
 
+    def _dial(self, url: str) -> HttpConnection:
+        """Return a new connection; PeerRequestError if this dial or the one before it failed."""
+        begun_s = time.monotonic()
+        with self._dialling:
+            failed_s, error = self._dial_failure
+            if failed_s >= begun_s:
+                raise PeerRequestError(error)
+            try:
+                return dial(url, self._tls, self._dial_timeout_s)
+            except PeerRequestError as failure:
+                self._dial_failure = time.monotonic(), str(failure)
+                with self._changed:
+                    self._counters.sent_failures += len(self._queue)
+                    self._queue.clear()
+                raise
+
 
 def check_post(url: str, answer: Answer, on_removed: Callable[[str], None]) -> None:
-    """Raise PeerRequestError unless a POST of a message was taken."""
+    """Raise PeerRequestError unless the answer says that the message was accepted."""
     if answer.status == 204:
         return
     if answer.status == 403:

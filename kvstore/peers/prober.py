@@ -1,7 +1,7 @@
-"""Asks a member now and then whether it is there, and measures how long the answer took.
+"""Probes a member periodically and measures the round trip.
 
-Every interval_s over a connection of its own. What comes of it is told to the log and counted; no
-link depends on it.
+Every interval_s, over a connection of its own. Results are logged and counted; no link depends on
+them.
 """
 
 import json
@@ -21,7 +21,7 @@ DRIFT_S_MAX: Final = 1.0
 
 
 class Prober:
-    """One thread a member."""
+    """One thread per member."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Prober:
         self._tls = tls
         self._timeout_s = dial_timeout_s
         self._logger = logger
-        self._warned_s = 0.0  # when the log was last told of a failure, and of a drift
+        self._warned_s = 0.0  # when a failure was last logged, and a clock drift
         self._drift_warned_s = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -49,7 +49,7 @@ class Prober:
         )
 
     def start(self) -> None:
-        """Begin to probe."""
+        """Start to probe."""
         self._thread.start()
 
     def begin_stop(self) -> None:
@@ -103,7 +103,7 @@ class Prober:
 
 
 def _drift_s(body: bytes, rtt_s: float) -> float:
-    """Return how far the member's clock is ahead of ours, by what it says in {"Now": …}."""
+    """Return how far the member's clock, as given in {"Now": …}, is ahead of this one."""
     try:
         row = json.loads(body)
         text = str(row["Now"])
@@ -113,4 +113,4 @@ def _drift_s(body: bytes, rtt_s: float) -> float:
         theirs = datetime.fromisoformat(f"{head}.{rest[:digits][:6]:0<6}{rest[digits:] or 'Z'}")
         return (theirs - datetime.now(UTC)).total_seconds() + rtt_s / 2
     except (ValueError, KeyError, TypeError):
-        return 0.0  # a clock that cannot be read is not judged
+        return 0.0  # unreadable: no drift is reported

@@ -1,11 +1,11 @@
-"""What a member asks others before it has a node: who they are, and which version they speak.
+"""The requests a member makes before it has a node: the others' member list and versions.
 
-    fetch_members            GET /members             the first of the URLs that answers
+    fetch_members            GET /members             the first URL that answers
     fetch_version            GET /version             the URLs are those of one member
     fetch_downgrade_enabled  GET /downgrade/enabled   likewise
 
-Plain blocking functions for the boot and for threads. Each URL has timeout_s; all failing raise one
-PeerRequestError that tells what became of each.
+Blocking functions for the start and for threads. Each URL has timeout_s; if all fail, one
+PeerRequestError names the reason for each.
 """
 
 import json
@@ -23,14 +23,14 @@ _T = TypeVar("_T")
 
 
 class RemoteCluster(NamedTuple):
-    """A running cluster as one of its members tells it."""
+    """A running cluster, as one of its members describes it."""
 
     cluster_id: ClusterId
-    members: list[Member]  # in the order told, which is by id
+    members: list[Member]  # ordered by id
 
 
 class Versions(NamedTuple):
-    """What a member says of itself."""
+    """The versions of a member."""
 
     server: str  # "3.7.1"
     cluster: str  # "3.7.0", or "not_decided"
@@ -38,9 +38,9 @@ class Versions(NamedTuple):
 
 
 def fetch_members(urls: Iterable[str], tls: PeerTls, timeout_s: float) -> RemoteCluster:
-    """Return the cluster as the first of urls that answers tells it.
+    """Return the cluster as described by the first of urls that answers.
 
-    PeerRequestError if none does, or if the first that answers knows no members.
+    PeerRequestError if none does, or if the first that answers has no members.
     """
     cluster = _first(
         urls,
@@ -56,12 +56,12 @@ def fetch_members(urls: Iterable[str], tls: PeerTls, timeout_s: float) -> Remote
 
 
 def fetch_version(urls: Iterable[str], tls: PeerTls, timeout_s: float) -> Versions:
-    """Return what the member with these peer URLs says of itself."""
+    """Return the versions of the member with these peer URLs."""
     return _first(urls, "/version", tls, timeout_s, _versions, "could not retrieve the version")
 
 
 def fetch_downgrade_enabled(urls: Iterable[str], tls: PeerTls, timeout_s: float) -> bool:
-    """Tell whether a downgrade is going on, as the member with these URLs knows it."""
+    """Tell whether a downgrade is in progress, according to the member with these URLs."""
     return _first(
         urls, "/downgrade/enabled", tls, timeout_s, _flag, "could not retrieve the downgrade status"
     )
@@ -77,7 +77,7 @@ def ask_once(
     headers: Iterable[tuple[str, str]] = (),
     body: bytes = b"",
 ) -> Answer:
-    """Ask over a connection of its own; PeerRequestError if no whole answer came in time."""
+    """Send one request over a new connection; PeerRequestError if no response came in time."""
     connection = dial(url, tls, timeout_s)
     try:
         return connection.ask(

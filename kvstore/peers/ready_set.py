@@ -1,11 +1,11 @@
-"""Which streams have bytes to read: asked by the turn itself, or watched on its behalf.
+"""Which inbound streams have bytes to read: polled by the turn itself, or by a thread for it.
 
-    shared    the client port's wait is this set's: one sleep for clients and members
+    shared    the driver waits for clients and members with one poll of this set
               wait(timeout) ──► turn ──► take(messages)
-    watched   a thread sleeps on the set and wakes the turn, which then takes
+    watched   a thread polls the set and wakes the driver, whose turn then takes
 
-Shared is the short way and needs a transport with a descriptor to wait for (`share`); watched works
-with every other, and before the client port is open.
+Sharing saves a thread switch and needs a transport with a descriptor to poll (`share`). Watching
+works with any transport, and before the client port is open.
 """
 
 import contextlib
@@ -27,30 +27,30 @@ Wake = Callable[[], None]
 
 
 def _nobody() -> None:
-    """Wake nobody: no driver runs yet."""
+    """Do nothing: no driver runs yet."""
 
 
 class ReadySet:
-    """The streams that messages arrive on."""
+    """The set of inbound streams."""
 
     def __init__(self) -> None:
         self.wake: Wake = _nobody  # makes the driver take a turn
         self._epoll = select.epoll()
-        self._shared = select.epoll()  # has the shared descriptor alone
-        self._rest_until_ns = 0
+        self._shared = select.epoll()  # has only the shared descriptor
+        self._deferred_until_ns = 0
         self._inbound_streams: dict[int, InboundStream] = {}
-        self._fresh: deque[InboundStream] = deque()  # to be read whatever the set says
+        self._fresh: deque[InboundStream] = deque()  # to be read without being polled
         self._found: list[tuple[int, int]] = []
         self._buffer = bytearray(_BUFFER_BYTES)
         self._taken = threading.Event()
-        self._lock = threading.Lock()  # of the watcher's beginning and end
+        self._lock = threading.Lock()  # of the watcher's start and end
         self._is_watched = True
         self._watcher = threading.Thread(target=self._watch, name="peer-ready", daemon=True)
 
-    # Any thread.
+    # Called in any thread.
 
     def stop(self) -> None:
-        """Close; streams are not read any more."""
+        """Close; no stream is read after that."""
         self._end_watch()
         if self._watcher.is_alive():
             self._watcher.join(_STOP_S)
@@ -58,9 +58,9 @@ class ReadySet:
         self._shared.close()
 
     def add(self, inbound: InboundStream) -> None:
-        """Read a stream from now on."""
+        """Add a stream."""
         self._inbound_streams[inbound.descriptor] = inbound
-        with contextlib.suppress(ValueError):  # closed: this member is stopping
+        with contextlib.suppress(ValueError):  # the set is closed: the member is stopping
             self._epoll.register(inbound.descriptor, select.EPOLLIN)
         self._fresh.append(inbound)
         with self._lock:
@@ -69,48 +69,48 @@ class ReadySet:
         self.wake()
 
     def remove(self, inbound: InboundStream) -> None:
-        """Read it no more; does nothing if it is gone already."""
+        """Remove a stream, if it is in the set."""
         if self._inbound_streams.get(inbound.descriptor) is inbound:
             del self._inbound_streams[inbound.descriptor]
             with contextlib.suppress(OSError, ValueError):
                 self._epoll.unregister(inbound.descriptor)
 
     def check_silence(self) -> None:
-        """Give up streams on which nothing is heard."""
+        """End streams on which nothing is received."""
         for inbound in list(self._inbound_streams.values()):
             inbound.check_silence()
 
-    # The turn's thread.
+    # Called in the turn's thread.
 
     def share(self, descriptor: int) -> None:
-        """Let wait() also end when descriptor is readable; nobody watches from now on."""
+        """Let wait() also return when descriptor is readable; ends the watching."""
         self._epoll.register(descriptor, select.EPOLLIN)
         self._shared.register(descriptor, select.EPOLLIN)
         self._end_watch()
 
     @property
     def is_idle(self) -> bool:
-        """Whether there are no streams: nothing to wait for."""
+        """Whether there are no streams."""
         return not self._inbound_streams
 
-    def rest(self, rest_ns: int) -> None:
-        """Let no stream end the next wait() for so long, 0: for no time at all."""
-        self._rest_until_ns = time.monotonic_ns() + rest_ns if rest_ns else 0
+    def defer_wakeups(self, for_ns: int) -> None:
+        """Let no stream end the next wait() before for_ns has passed; 0: no delay."""
+        self._deferred_until_ns = time.monotonic_ns() + for_ns if for_ns else 0
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until a stream or the shared descriptor is readable; signals are handled."""
-        if self._rest_until_ns:
-            rest_s = (self._rest_until_ns - time.monotonic_ns()) / 1e9
-            self._rest_until_ns = 0
-            if rest_s > 0:
-                rest_s = min(rest_s, timeout_s)
-                if self._shared.poll(rest_s):
+        """Block until a stream or the shared descriptor is readable; signals are handled."""
+        if self._deferred_until_ns:
+            deferred_s = (self._deferred_until_ns - time.monotonic_ns()) / 1e9
+            self._deferred_until_ns = 0
+            if deferred_s > 0:
+                deferred_s = min(deferred_s, timeout_s)
+                if self._shared.poll(deferred_s):
                     return
-                timeout_s -= rest_s
+                timeout_s -= deferred_s
         self._found = self._epoll.poll(timeout_s)
 
     def take(self, messages: list[Message]) -> None:
-        """Append what has arrived, up to a limit a stream."""
+        """Append the messages that have arrived, up to a limit per stream."""
         inbound_streams = self._inbound_streams
         if not inbound_streams:
             return
@@ -128,7 +128,7 @@ class ReadySet:
         if inbound.receive(messages, self._buffer):
             self._fresh.append(inbound)
             self.wake()
-        if inbound.over.is_set():
+        if inbound.ended.is_set():
             self.remove(inbound)
 
     def _end_watch(self) -> None:

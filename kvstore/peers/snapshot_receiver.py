@@ -1,10 +1,10 @@
-"""Takes a snapshot off a request's body: the message first, then the database into a file.
+"""Receives a snapshot from a request's body: the message first, then the database into a file.
 
-    length u64BE | raftpb.Message | database to the end     ──► tmp file ──► take
+    length u64BE | raftpb.Message | database to the end     ──► tmp file ──► import
 
-`take` makes a state of the file beside the current one, while it grows and while the node goes on;
-only when that is complete is the message given to the node. What breaks off leaves no state. The
-file is removed whatever happens, so it is not synced: nothing will ask for it after a crash.
+The import makes a state of the file beside the current one, while the file grows and the node goes
+on. The message is given to the node only when the import is complete. A body that breaks off leaves
+no state. The file is always removed, so it is not synced: nothing needs it after a crash.
 """
 
 import os
@@ -23,39 +23,39 @@ from kvstore.wire.varint import WireError
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
 RECEIVING_MAX: Final = 2
-_PREFIX: Final = "tmp"  # etcd's name for them: removed at the start
+_PREFIX: Final = "tmp"  # etcd's; such files are removed at the start
 _HEAD_BYTES: Final = 8
 
 
-class Taking(Protocol):
-    """A state being made of a file that grows; its methods raise KvstoreError or OSError."""
+class DatabaseImport(Protocol):
+    """The import of a file that is still growing; methods raise KvstoreError or OSError."""
 
-    def grown(self, size_bytes: int) -> None:
-        """Tell that the file has so many bytes now."""
+    def report_growth(self, size_bytes: int) -> None:
+        """Report the size of the file."""
         ...
 
     def finish(self, size_bytes: int) -> None:
-        """Tell that the file is whole; return when the state is complete and durable."""
+        """Report that the file is complete; return when the state is complete and durable."""
         ...
 
 
-Take = Callable[[int, Path], AbstractContextManager[Taking]]  # (index, database file)
+BeginImport = Callable[[int, Path], AbstractContextManager[DatabaseImport]]  # (index, file)
 
 
 class SnapshotReceiver:
-    """Where received snapshots go."""
+    """Receives snapshots, a few at a time."""
 
-    def __init__(self, directory: Path, take: Take, logger: Logger) -> None:
-        """Keep files on their way in directory."""
+    def __init__(self, directory: Path, begin_import: BeginImport, logger: Logger) -> None:
+        """Write the files into directory while they are received."""
         self._directory = directory
-        self._take = take
+        self._begin_import = begin_import
         self._logger = logger
         self._slots = threading.BoundedSemaphore(RECEIVING_MAX)
 
     def read_message(self, pieces: Iterator[bytes]) -> tuple[Message, bytes]:
-        """Return (message, what came of the database with it).
+        """Return (message, the bytes of the database that came with it).
 
-        WireError if it is none, EOFError if the body is too short.
+        WireError if it is not a message, EOFError if the body is too short.
         """
         head = bytearray()
         end = 0
@@ -70,9 +70,10 @@ class SnapshotReceiver:
         raise EOFError("unexpected EOF")
 
     def save(self, message: Message, first: bytes, rest: Iterable[bytes]) -> int:
-        """Make a state of the database; return its size in bytes.
+        """Import the database; return its size in bytes.
 
-        PeerRequestError if RECEIVING_MAX are on their way already; what take raises; OSError.
+        PeerRequestError if RECEIVING_MAX are being received already; what the import raises;
+        OSError.
         """
         if not self._slots.acquire(blocking=False):
             raise PeerRequestError(f"{RECEIVING_MAX} snapshots are being received already")
@@ -89,13 +90,16 @@ class SnapshotReceiver:
         descriptor, name = tempfile.mkstemp(prefix=_PREFIX, dir=self._directory)
         path = Path(name)
         try:
-            with os.fdopen(descriptor, "wb", buffering=0), self._take(index, path) as taking:
+            with (
+                os.fdopen(descriptor, "wb", buffering=0),
+                self._begin_import(index, path) as database,
+            ):
                 size_bytes = _write(descriptor, first)
                 for piece in rest:
                     size_bytes += _write(descriptor, piece)
-                    taking.grown(size_bytes)
+                    database.report_growth(size_bytes)
                 self._logger.info("received database snapshot", bytes=size_bytes, **fields)
-                taking.finish(size_bytes)
+                database.finish(size_bytes)
         finally:
             path.unlink(missing_ok=True)
         return size_bytes

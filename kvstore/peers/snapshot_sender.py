@@ -1,11 +1,11 @@
-"""Sends a snapshot to a member: the message and the database behind it, in one POST.
+"""Sends a snapshot to a member: the message and the database after it, in one POST.
 
     send(message) ──► thread ──► source.open(message) ──► POST /raft/snapshot ──► 204
                                  (length u64BE | raftpb.Message | the database file)
 
-How it ended is told once, whatever happens. A thread of the snapshot's own sends the database while
-it is written, and waits for the member to have taken it; SENDING_MAX at once. If the database
-cannot be written to its end, the body has none either, and the member drops what came.
+Each snapshot has a thread, which sends the database while it is written and waits until the member
+has imported it; SENDING_MAX at once. How it ended is reported exactly once. If the database cannot
+be written completely, the body is not ended properly, and the member drops what it received.
 """
 
 import threading
@@ -26,14 +26,14 @@ from kvstore.raft.model import Message
 from kvstore.wire.msgapp_codec import MessageEncoder
 
 SENDING_MAX: Final = 2
-ANSWER_S: Final = 1800.0  # a member answers when it has made a state of what it received
+ANSWER_S: Final = 1800.0  # a member answers when the import is complete
 PIECE_BYTES: Final = 256 << 10
 
 
 class OpenSnapshot(NamedTuple):
-    """A database that stands for one position of the log."""
+    """A database at one position of the log."""
 
-    message: Message  # names that position
+    message: Message  # with that position
     pieces: Iterator[bytes]  # as they are written; KvstoreError or OSError if that fails
 
 
@@ -41,15 +41,15 @@ class SnapshotProvider(Protocol):
     """Makes database files of the state; for the snapshots' threads."""
 
     def open(self, message: Message) -> AbstractContextManager[OpenSnapshot]:
-        """Write the state as it is committed, at message's position or after it.
+        """Write the last commit, which is at message's position or after it.
 
-        The snapshot's message names the position of what is written. What it takes is let go of at
-        the end of the block. KvstoreError or OSError if it fails.
+        The snapshot's message has the position that is written. The end of the block frees
+        everything. KvstoreError or OSError if it fails.
         """
         ...
 
     def stop(self) -> None:
-        """End what is being written."""
+        """Stop writing."""
         ...
 
 
@@ -84,7 +84,7 @@ class SnapshotSender:
     def send(
         self, message: Message, picker: UrlPicker, status: PeerStatus, counters: PeerCounters
     ) -> None:
-        """Send the state with message before it; returns at once."""
+        """Send message and the state; return at once."""
         with self._lock:
             is_refused = self._is_stopping or self._sending >= SENDING_MAX
             if not is_refused:
@@ -101,7 +101,7 @@ class SnapshotSender:
         ).start()
 
     def stop(self) -> None:
-        """Begin no other; those under way end at their next piece."""
+        """Begin no other; those being sent end at their next piece."""
         self._is_stopping = True
         self._source.stop()
 

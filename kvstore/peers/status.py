@@ -1,8 +1,10 @@
-"""Whether a member can be reached, and since when, as its links find out.
+"""Whether a member can be reached, and since when, as its links report.
 
-    inactive ──a dial or POST that worked──► active(since) ──one that failed──► inactive
+    inactive ──dial or POST succeeded──► active(since) ──dial or POST failed──► inactive
 
-A stream the other side closed in good order does not count as a failure: the next dial tells.
+A stream that the other side closed properly is not a failure: the next dial decides.
+
+Why TLS to an inactive member fails is a warning, once per reason: it does not pass by itself.
 """
 
 import threading
@@ -13,27 +15,31 @@ from kvstore.peers.counters import PeerCounters
 
 
 class PeerStatus:
-    """One member's reachability; for any thread."""
+    """The reachability of one member; for any thread."""
 
     def __init__(self, member_id: int, counters: PeerCounters, logger: Logger) -> None:
         self._name = f"{member_id:x}"
         self._counters = counters
         self._logger = logger
         self._lock = threading.Lock()
+        self._tls_reason = ""  # the last that was logged
         self.since_ns: int | None = None  # monotonic; None: inactive
 
     def activate(self) -> None:
-        """Note that the member answered."""
+        """Report that the member answered."""
         if self.since_ns is None:
             self._become_active()
 
     def deactivate(self, source: str, action: str, reason: str) -> None:
-        """Note that an action on it failed."""
+        """Report that an action failed, and why."""
         with self._lock:
             was_active = self.since_ns is not None
             self.since_ns = None
             self._counters.active = 0
             self._counters.disconnected += was_active
+            is_new_reason = "tls" in reason.lower() and reason != self._tls_reason
+            if is_new_reason:
+                self._tls_reason = reason
         text = f"failed to {action} {self._name} on {source} ({reason})"
         if was_active:
             self._logger.warning(
@@ -41,6 +47,8 @@ class PeerStatus:
                 peer_id=self._name,
                 error=text,
             )
+        elif is_new_reason:
+            self._logger.warning("TLS to the peer fails", peer_id=self._name, error=text)
         else:
             self._logger.debug("peer deactivated again", peer_id=self._name, error=text)
 
@@ -50,12 +58,13 @@ class PeerStatus:
             if is_new:
                 self.since_ns = time.monotonic_ns()
                 self._counters.active = 1
+                self._tls_reason = ""
         if is_new:
             self._logger.info("peer became active", peer_id=self._name)
 
 
 class UrlPicker:
-    """Which of a member's URLs to use: one until it fails, then the next; for any thread."""
+    """Selects one of a member's URLs: one until it fails, then the next; for any thread."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
         self._lock = threading.Lock()
@@ -68,7 +77,7 @@ class UrlPicker:
         return self._urls
 
     def update(self, urls: tuple[str, ...]) -> None:
-        """Take new URLs, and begin with the first."""
+        """Set new URLs; the first is used."""
         with self._lock:
             self._urls = urls
             self._at = 0
@@ -79,7 +88,7 @@ class UrlPicker:
             return self._urls[self._at]
 
     def unreachable(self, url: str) -> None:
-        """Pass on to the next if it is url that is in use."""
+        """Switch to the next URL if url is in use."""
         with self._lock:
             if self._urls[self._at] == url:
                 self._at = (self._at + 1) % len(self._urls)

@@ -1,6 +1,7 @@
-"""Keeps one kind of stream from one member dialled: dial, read to the end, dial again.
+"""Keeps one kind of stream from one member connected: dial, read to the end, dial again.
 
-At most one attempt in REDIAL_S. A member that says we were removed is believed: the process stops.
+There is at most one attempt per REDIAL_S, as in etcd. If the member answers that this member was
+removed, the process stops.
 """
 
 import threading
@@ -18,13 +19,13 @@ from kvstore.peers.status import PeerStatus, UrlPicker
 from kvstore.peers.tls import PeerTls
 
 REDIAL_S: Final = 0.1
-HEAD_S: Final = 5.0  # for the head of the answer
+HEAD_S: Final = 5.0  # to receive the head of the response
 MSGAPP: Final = "msgapp"
 MESSAGE: Final = "message"
 
 
 class StreamReader:
-    """One thread a stream."""
+    """A thread that dials; the turn reads the connection."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class StreamReader:
         )
 
     def start(self) -> None:
-        """Begin to dial."""
+        """Start to dial."""
         self._thread.start()
 
     def begin_stop(self) -> None:
@@ -74,7 +75,7 @@ class StreamReader:
             inbound.end("")
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the thread, which may be in the middle of a dial."""
+        """Wait for the thread, which may be dialling."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -92,7 +93,7 @@ class StreamReader:
             self._stopping.wait(max(begun_s + REDIAL_S - time.monotonic(), 0.0))
 
     def _dial(self, url: str) -> tuple[HttpConnection, Answer]:
-        """Return a connection and the head of its stream; PeerRequestError if there is none."""
+        """Return a connection and the head of the response; PeerRequestError if that fails."""
         connection = dial(url, self._tls, self._dial_timeout_s)
         try:
             headers = [*self._identity.headers(), ("X-Raft-To", f"{self._member_id:x}")]
@@ -125,7 +126,7 @@ class StreamReader:
         self._logger.info("established TCP streaming connection with remote peer", **fields)
         if not self._stopping.is_set():
             self._ready.add(inbound)
-            inbound.over.wait()
+            inbound.ended.wait()
             self._ready.remove(inbound)
         inbound.close()
         if self._stopping.is_set():

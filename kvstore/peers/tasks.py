@@ -1,11 +1,11 @@
-"""Carries out the node's questions to other members: GET_PEER and POST_PEER.
+"""Sends the node's requests to other members: tasks of the kinds GET_PEER and POST_PEER.
 
-    start(task) ──► TASKS_MAX in line ──► THREADS threads ──► HTTP ──► results() in a later turn
+    start(task) ──► queue of TASKS_MAX ──► THREADS threads ──► HTTP ──► on_done(result)
 
-A task's args are (member id in hex, path and query, body) and, where the member must know for
-whom it is asked, the value of an Authorization header. Its URLs are tried in turn as long as the
-one before was not even reached. A result's error is empty for status 200, "HTTP <status>" for any
-other, with the body that came, and else says why there was no answer.
+A task's args are (member id in hex, path and query, body) and, if the request is made on behalf of
+a client, the value of its Authorization header. The member's URLs are tried one after another until
+one can be connected to. A result's error is empty for status 200, "HTTP <status>" for any other,
+with the response body, and else the reason why there was no response.
 """
 
 import threading
@@ -43,9 +43,9 @@ class PeerTasks:
         timeout_s: float,
         on_done: Callable[[TaskResult], None],
     ) -> None:
-        """urls_of names a member's peer URLs, none if it is unknown; on_done is called in a thread.
+        """urls_of returns the peer URLs of a known member; on_done is called in any thread.
 
-        timeout_s is for the whole of one task.
+        timeout_s is the limit of one request.
         """
         self._identity = identity
         self._urls_of = urls_of
@@ -60,7 +60,7 @@ class PeerTasks:
         self._is_stopping = False
 
     def start(self, task: OffloadedTask) -> None:
-        """Take a task of METHODS; returns at once."""
+        """Queue a task of a kind in METHODS; does not block."""
         with self._changed:
             is_refused = self._is_stopping or len(self._queue) >= TASKS_MAX
             is_new = False
@@ -70,13 +70,13 @@ class PeerTasks:
                 self._threads += is_new
                 self._changed.notify()
         if is_refused:
-            text = f"more than {TASKS_MAX} questions to other members wait"
+            text = f"more than {TASKS_MAX} requests to other members are waiting"
             self._on_done(TaskResult(task.id, text, b""))
         elif is_new:
             threading.Thread(target=self._run, name="peer-task", daemon=True).start()
 
     def stop(self) -> None:
-        """Drop what waits; what is under way ends by itself."""
+        """Drop the queue; requests in progress end by themselves."""
         with self._changed:
             self._is_stopping = True
             self._queue.clear()
@@ -85,7 +85,7 @@ class PeerTasks:
     def _run(self) -> None:
         kept: dict[str, HttpConnection] = {}  # idle connections of this thread by URL
         while (task := self._next()) is not None:
-            self._on_done(self._carry_out(task, kept))
+            self._on_done(self._run_task(task, kept))
         for connection in kept.values():
             connection.close()
 
@@ -99,7 +99,7 @@ class PeerTasks:
             self._threads -= 1
             return None
 
-    def _carry_out(self, task: OffloadedTask, kept: dict[str, HttpConnection]) -> TaskResult:
+    def _run_task(self, task: OffloadedTask, kept: dict[str, HttpConnection]) -> TaskResult:
         if len(task.args) not in _ARGS:
             return TaskResult(task.id, f"task of {len(task.args)} args", b"")
         member, target, body = task.args[:3]

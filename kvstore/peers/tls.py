@@ -1,45 +1,60 @@
-"""TLS between members: what each side shows, demands and refuses.
+"""TLS between members: what each side presents, requires and refuses.
 
-    listening   shows cert-file; with a trusted CA or client-cert-auth every caller must show a
-                certificate of it, that is not revoked, that may come from this address (its IP or
-                DNS names, unless skipped) and that is one of the allowed names
-    dialling    shows client-cert-file (else cert-file); the other side's certificate must be of
-                the trusted CA (else the system's), fit the host of the URL, and be one of the
+    listening   presents cert-file; with a trusted CA or client-cert-auth every client must present
+                a certificate signed by it that is not revoked, whose IP addresses or DNS names
+                fit the client's address (unless that check is skipped), and that has one of the
                 allowed names
+    dialling    presents client-cert-file (else cert-file); the server's certificate must be signed
+                by the trusted CA (else the system's), fit the host of the URL, and have one of
+                the allowed names
 
-The files are read anew for every handshake, so a renewed certificate needs no restart. Of the
-certificates a caller sends the first is looked up in the revocation list, not its issuers.
+A certificate of the trusted CA file is trusted itself, as in Go (see `trust`); certificates that
+bear their authority's subject name are judged by their signatures (see `same_name_tls`). The files
+are read for every handshake, so a renewed certificate needs no restart. Of the certificates that a
+client sends the first is looked up in the revocation list, not its issuers.
 
 Nothing is negotiated above TLS (no ALPN): peer ports speak HTTP/1.1 only. Certificates are not made
 here.
 """
 
+import contextlib
 import ipaddress
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kvstore.errors import KvstoreError
 from kvstore.peers.crl import revoked_serials
 from kvstore.wire.varint import WireError
 
+if TYPE_CHECKING:
+    from kvstore.peers.same_name_tls import SameNameTlsSocket
+
+    TlsSocket: TypeAlias = ssl.SSLSocket | SameNameTlsSocket
+
 HANDSHAKE_S_MAX: Final = 10.0
+LINGER_S: Final = 1.0  # after a refused client
+_LINGER_BYTES: Final = 64 << 10
+_SELF_SIGNED: Final = frozenset({18, 19})  # X509_V_ERR: the certificate, or one of its chain
+_seen_self_signed: Final = threading.Event()
 _Certificate: TypeAlias = Mapping[str, object]  # as ssl describes one
 _VERSIONS: Final = {"TLS1.2": ssl.TLSVersion.TLSv1_2, "TLS1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class PeerTlsError(KvstoreError):
-    """A handshake that cannot be made, or a certificate that is not welcome."""
+    """A failed handshake, or a refused certificate."""
 
 
 class PeerTls(NamedTuple):
-    """What the operator's --peer-* flags say; all empty: certificates of the system's CAs."""
+    """The --peer-* flags; all empty: the system's CAs are trusted."""
 
     cert_file: str = ""
     key_file: str = ""
-    client_cert_file: str = ""  # empty: cert_file serves both ways
+    client_cert_file: str = ""  # empty: cert_file is used
     client_key_file: str = ""
     trusted_ca_file: str = ""
     client_cert_auth: bool = False
@@ -47,7 +62,7 @@ class PeerTls(NamedTuple):
     allowed_cns: tuple[str, ...] = ()
     allowed_hostnames: tuple[str, ...] = ()
     skip_client_san_verification: bool = False
-    is_self_signed: bool = False  # made by the members themselves: nothing to verify against
+    is_self_signed: bool = False  # by the members themselves: nothing to verify against
     min_version: str = ""  # "TLS1.2" or "TLS1.3"; empty: TLS1.2
     max_version: str = ""
     cipher_suites: tuple[str, ...] = ()  # OpenSSL's or Go's names; empty: OpenSSL's choice
@@ -56,7 +71,7 @@ class PeerTls(NamedTuple):
 
 
 def server_context(tls: PeerTls) -> ssl.SSLContext:
-    """Return what to accept with, from the files as they are now; PeerTlsError if unusable."""
+    """Return the context to accept with, from the current files; PeerTlsError if unusable."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, tls)
     _load_certificate(context, tls.cert_file, tls.key_file)
     if tls.trusted_ca_file or tls.client_cert_auth:
@@ -66,7 +81,7 @@ def server_context(tls: PeerTls) -> ssl.SSLContext:
 
 
 def client_context(tls: PeerTls) -> ssl.SSLContext:
-    """Return what to dial with, from the files as they are now; PeerTlsError if unusable."""
+    """Return the context to dial with, from the current files; PeerTlsError if unusable."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, tls)
     if tls.client_cert_file:
         _load_certificate(context, tls.client_cert_file, tls.client_key_file)
@@ -81,12 +96,12 @@ def client_context(tls: PeerTls) -> ssl.SSLContext:
     return context
 
 
-def accept(raw: socket.socket, tls: PeerTls) -> ssl.SSLSocket:
-    """Shake hands with a caller, blocking; PeerTlsError says why it is turned away.
+def accept(raw: socket.socket, tls: PeerTls) -> "TlsSocket":
+    """Do the handshake with a client, blocking; PeerTlsError says why it is refused.
 
     The handshake has HANDSHAKE_S_MAX seconds; raw is closed when it fails.
     """
-    secure = _shake_hands(raw, server_context(tls), server_hostname=None)
+    secure = _shake_hands(raw, tls, None)
     try:
         certificate = secure.getpeercert() or {}
         if certificate:
@@ -97,11 +112,15 @@ def accept(raw: socket.socket, tls: PeerTls) -> ssl.SSLSocket:
     return secure
 
 
-def connect(raw: socket.socket, host: str, tls: PeerTls) -> ssl.SSLSocket:
-    """Shake hands with a member just dialled, blocking; PeerTlsError says why it is not trusted."""
-    secure = _shake_hands(raw, client_context(tls), server_hostname=tls.server_name or host)
+def connect(raw: socket.socket, host: str, tls: PeerTls) -> "TlsSocket":
+    """Do the handshake with a dialled member, blocking; PeerTlsError says why it is refused."""
+    name = tls.server_name or host
+    secure = _shake_hands(raw, tls, name)
     try:
-        _check_allowed(secure.getpeercert() or {}, tls)
+        certificate = secure.getpeercert() or {}
+        if not isinstance(secure, ssl.SSLSocket):
+            _check_server(certificate, name)
+        _check_allowed(certificate, tls)
     except BaseException:
         secure.close()
         raise
@@ -109,9 +128,9 @@ def connect(raw: socket.socket, host: str, tls: PeerTls) -> ssl.SSLSocket:
 
 
 def admit(certificate: _Certificate, host: str, tls: PeerTls) -> str:
-    """Judge a caller's verified certificate; return its common name.
+    """Check a client's verified certificate; return its common name.
 
-    PeerTlsError says why a caller from the address host is turned away.
+    PeerTlsError says why a client from the address host is refused.
     """
     _check_revoked(certificate, tls.crl_file)
     if not tls.skip_client_san_verification:
@@ -132,7 +151,7 @@ def _context(protocol: int, tls: PeerTls) -> ssl.SSLContext:
     if tls.max_version:
         context.maximum_version = _VERSIONS[tls.max_version]
     if tls.cipher_suites:
-        names = [_openssl_name(name) for name in tls.cipher_suites]
+        names = [openssl_name(name) for name in tls.cipher_suites]
         try:
             context.set_ciphers(":".join(names))
         except ssl.SSLError as error:
@@ -140,8 +159,11 @@ def _context(protocol: int, tls: PeerTls) -> ssl.SSLContext:
     return context
 
 
-def _openssl_name(name: str) -> str:
-    """TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 → ECDHE-RSA-AES128-GCM-SHA256."""
+def openssl_name(name: str) -> str:
+    """Return a cipher suite's name for OpenSSL.
+
+    TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 → ECDHE-RSA-AES128-GCM-SHA256
+    """
     if not name.startswith("TLS_") or "_WITH_" not in name:
         return name
     exchange, _, rest = name[4:].partition("_WITH_")
@@ -163,27 +185,108 @@ def _load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str) ->
 def _load_authorities(context: ssl.SSLContext, trusted_ca_file: str) -> None:
     try:
         if trusted_ca_file:
-            context.load_verify_locations(trusted_ca_file)
+            # A parser of certificates, for which a member without TLS has no use.
+            from kvstore.peers.trust import load_trusted
+
+            load_trusted(context, trusted_ca_file)
         else:
             context.load_default_certs()
     except (OSError, ssl.SSLError) as error:
         raise PeerTlsError(f"trusted CA file {trusted_ca_file}: {error}") from None
 
 
-def _shake_hands(
-    raw: socket.socket, context: ssl.SSLContext, *, server_hostname: str | None
-) -> ssl.SSLSocket:
+def _wrap(raw: socket.socket, tls: PeerTls, server_hostname: str | None) -> "TlsSocket":
+    """Return raw as a TLS socket, before its handshake; a client's if server_hostname is given."""
+    if _needs_signatures(tls):
+        return _wrap_by_signature(raw, tls, server_hostname)
+    if server_hostname is None:
+        return server_context(tls).wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
+    return client_context(tls).wrap_socket(
+        raw, server_hostname=server_hostname, do_handshake_on_connect=False
+    )
+
+
+def _shake_hands(raw: socket.socket, tls: PeerTls, server_hostname: str | None) -> "TlsSocket":
     before_s = raw.gettimeout()
     raw.settimeout(HANDSHAKE_S_MAX if before_s is None else min(before_s, HANDSHAKE_S_MAX))
     try:
-        secure = context.wrap_socket(
-            raw, server_side=server_hostname is None, server_hostname=server_hostname
-        )
+        secure = _wrap(raw, tls, server_hostname)
     except (OSError, ValueError) as error:
         raw.close()
         raise PeerTlsError(f"TLS handshake: {error}") from None
+    try:
+        secure.do_handshake()
+    except (OSError, ValueError) as error:
+        if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _SELF_SIGNED:
+            _seen_self_signed.set()
+        if server_hostname is None:
+            _linger(secure)
+        secure.close()
+        raise PeerTlsError(f"TLS handshake: {error}") from None
     secure.settimeout(before_s)
     return secure
+
+
+def _linger(connection: socket.socket) -> None:
+    """Wait a little until the client has closed: a reset could overtake the alert it was sent."""
+    deadline_s = time.monotonic() + LINGER_S
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            connection.settimeout(left_s)
+            if not socket.socket.recv(connection, _LINGER_BYTES):
+                return
+
+
+def _needs_signatures(tls: PeerTls) -> bool:
+    """Tell whether handshakes need `same_name_tls`.
+
+    They do if this member's certificates bear their issuer's name, or once a certificate was
+    refused as self-signed: it may be such a one, and its member dials again.
+    """
+    if not tls.trusted_ca_file or tls.is_self_signed:
+        return False
+    if _seen_self_signed.is_set():
+        return True
+    from kvstore.peers.trust import is_like_issuer
+
+    try:
+        return is_like_issuer(tls.cert_file) or is_like_issuer(tls.client_cert_file)
+    except OSError:
+        return False  # the handshake tells which file cannot be read
+
+
+def _wrap_by_signature(
+    raw: socket.socket, tls: PeerTls, server_hostname: str | None
+) -> "SameNameTlsSocket":
+    from kvstore.peers.same_name_tls import SameNameTlsSocket, Settings
+
+    is_own = server_hostname is None or not tls.client_cert_file
+    settings = Settings(
+        tls.cert_file if is_own else tls.client_cert_file,
+        tls.key_file if is_own else tls.client_key_file,
+        tls.trusted_ca_file,
+        _VERSIONS[tls.min_version or "TLS1.2"],
+        _VERSIONS[tls.max_version] if tls.max_version else None,
+        [openssl_name(name) for name in tls.cipher_suites],
+    )
+    return SameNameTlsSocket(raw, settings, server_hostname)
+
+
+def _check_server(certificate: _Certificate, host: str) -> None:
+    """Check a server's certificate for the host that was dialled; the text is OpenSSL's."""
+    ips, names = _alternative_names(certificate)
+    is_address = _is_ip(host)
+    if is_address:
+        is_valid = any(_same_ip(ip, host) for ip in ips)
+    else:
+        is_valid = any(_fits(host.lower().rstrip("."), name.lower()) for name in names)
+    if not is_valid:
+        what = "IP address" if is_address else "Hostname"
+        raise PeerTlsError(
+            f"TLS handshake: certificate verify failed: {what} mismatch, certificate is not valid "
+            f"for '{host}'; it is for {', '.join(ips + names)}"
+        )
 
 
 def _check_revoked(certificate: _Certificate, crl_file: str) -> None:
@@ -199,7 +302,7 @@ def _check_revoked(certificate: _Certificate, crl_file: str) -> None:
 
 
 def _check_address(certificate: _Certificate, host: str) -> None:
-    """Hold the caller's address against the IP and DNS names of its certificate, if it has any."""
+    """Check the client's address against the IP and DNS names of its certificate, if any."""
     ips, names = _alternative_names(certificate)
     if not (ips or names) or any(_same_ip(ip, host) for ip in ips):
         return
@@ -247,6 +350,14 @@ def _same_ip(ip: str, host: str) -> bool:
         return False
 
 
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _fits(host: str, pattern: str) -> bool:
     """Tell whether a DNS name fits a certificate's, whose first label may be a star."""
     if pattern.startswith("*."):
@@ -255,7 +366,7 @@ def _fits(host: str, pattern: str) -> bool:
 
 
 def _is_one_of(host: str, names: list[str]) -> bool:
-    """Tell whether an address is that of one of the names: looked up backwards, then forwards."""
+    """Tell whether an address belongs to one of the names, by reverse, then forward lookups."""
     try:
         found = [name.rstrip(".") for name in _names_of(host)]
     except OSError:

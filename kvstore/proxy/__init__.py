@@ -1,7 +1,7 @@
-"""The commands that stand between clients and a cluster.
+"""The proxies between clients and a cluster.
 
-    kvstore gateway      relays TCP connections, whatever they carry
-    kvstore grpc-proxy   speaks the API itself: shares watches, caches reads, keeps leases alive
+    kvstore gateway      relays TCP connections, whatever their protocol
+    kvstore grpc-proxy   serves the API itself: shares watches, caches reads, keeps leases alive
 
-Neither has data or takes part in a cluster; both are processes of their own.
+Neither stores data or is a member of a cluster; both are processes of their own.
 """

@@ -1,10 +1,10 @@
-"""Streams that clients of the proxy have open: what comes in on them, and room for what goes out.
+"""The open streams of the proxy's clients: their frames, and back-pressure for the answers.
 
     transport ─ frames ─► side loop ─► StreamTable ─► ClientStream: iterate
-                                    ◄─ deliver, with room ─┘
+                                    ◄─ deliver, within the send window ─┘
 
-A stream reads as fast as its handler takes; one whose client sends far more is ended. What goes out
-of a long answer waits while too much is unsent.
+A stream whose client sends far more than its handler reads is ended. A long answer waits while too
+much of it is unsent.
 """
 
 import asyncio
@@ -15,12 +15,11 @@ from typing import Final
 from kvstore.batch import Metadata, ServiceCall
 from kvstore.errors import Code
 from kvstore.runtime.local_client import CallRefusedError
+from kvstore.runtime.send_window import SendWindow
 from kvstore.runtime.side_loop import SideLoop
 
 UNREAD_FRAMES_MAX: Final = 65_536
 UNREAD_BYTES_MAX: Final = 64 << 20
-BACKLOG_BYTES_MAX: Final = 1 << 20
-_TURN_S: Final = 0.005
 
 
 class ClientStream:
@@ -34,10 +33,10 @@ class ClientStream:
         self._unread_bytes = 0
         self._changed = asyncio.Event()
         self._failure: CallRefusedError | None = None
-        self._ahead_bytes = 0
+        self._window = SendWindow(side, self.id)
 
     def add(self, frame: bytes) -> None:
-        """Take a message from the client."""
+        """Add a message from the client."""
         self._unread_bytes += len(frame)
         if len(self._frames) >= UNREAD_FRAMES_MAX or self._unread_bytes > UNREAD_BYTES_MAX:
             self.fail(CallRefusedError(Code.RESOURCE_EXHAUSTED, "too much waits on this stream"))
@@ -51,7 +50,7 @@ class ClientStream:
         self._changed.set()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the client's messages until it is gone, which cancels; or raise what fail() was."""
+        """Yield the client's messages until it goes away, which cancels, or until fail()."""
         while True:
             while self._frames and self._failure is None:
                 frame = self._frames.popleft()
@@ -63,33 +62,24 @@ class ClientStream:
             await self._changed.wait()
 
     def send(self, message: bytes) -> None:
-        """Send a message; what the client does not read is bounded by the transport."""
+        """Send a message; the transport bounds what the client does not read."""
         self._side.deliver(self.id, message)
 
-    async def send_with_room(self, message: bytes) -> None:
-        """Send a message, after what was sent before has mostly left."""
+    async def send_within_window(self, message: bytes) -> None:
+        """Send a message, and wait while too much is unsent."""
         self._side.deliver(self.id, message)
-        self._ahead_bytes += len(message)
-        if self._ahead_bytes < BACKLOG_BYTES_MAX:
-            return
-        self._ahead_bytes = 0
-        turns = 0
-        while turns < 2 or self._side.backlog.get(self.id, 0) > BACKLOG_BYTES_MAX:
-            before = self._side.backlog
-            self._side.ask_turn()
-            await asyncio.sleep(_TURN_S)
-            turns += self._side.backlog is not before
+        await self._window.sent(len(message))
 
 
 class StreamTable:
-    """Gives frames to the streams they are for."""
+    """The open streams by id."""
 
     def __init__(self, side: SideLoop) -> None:
         self._side = side
         self._streams: dict[int, ClientStream] = {}
 
     def open(self, call: ServiceCall) -> ClientStream:
-        """Return the stream of a call, which takes frames from now on."""
+        """Return the stream of a call; it gets frames from now on."""
         stream = self._streams[call[0]] = ClientStream(self._side, call)
         return stream
 
@@ -97,8 +87,8 @@ class StreamTable:
         """Forget a stream."""
         del self._streams[stream.id]
 
-    def take_frames(self, frames: list[tuple[int, bytes]]) -> None:
-        """Take what arrived."""
+    def add_frames(self, frames: list[tuple[int, bytes]]) -> None:
+        """Pass frames to their streams."""
         for stream_id, frame in frames:
             if (stream := self._streams.get(stream_id)) is not None:
                 stream.add(frame)

@@ -1,8 +1,8 @@
-"""KV calls on their way to the cluster: the namespace's prefix, and answers in order.
+"""KV calls to the cluster: the namespace's prefix, and responses ordered by revision.
 
-Without either, bodies go on as they came and answers come back as they are. With
---experimental-serializable-ordering no answer is of an older revision than one before it: a member
-that is behind is asked again, and then the others, a few times.
+Without both, requests and responses are passed unchanged. With --experimental-serializable-ordering
+no response is of an older revision than an earlier one: a read that reaches a member which is
+behind is repeated on the other members, a few times each.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,19 +26,19 @@ _Call = Callable[[bytes, Metadata], Awaitable[bytes]]
 
 
 class KvCalls(Protocol):
-    """Whatever answers the calls of the KV service."""
+    """What serves the calls of the KV service."""
 
     async def call(self, method: int, body: bytes, metadata: Metadata) -> bytes:
-        """Return the answer to a unary call; CallRefusedError if it is refused."""
+        """Return the response to a unary call; CallRefusedError if it is refused."""
         ...
 
     def range_stream(self, body: bytes, metadata: Metadata) -> AsyncIterator[bytes]:
-        """Yield the answers to RangeStream; CallRefusedError if it is refused."""
+        """Yield the responses to RangeStream; CallRefusedError if it is refused."""
         ...
 
 
 class ClusterKv:
-    """The cluster's keys as the proxy's clients name them."""
+    """The cluster's KV service, with keys as the proxy's clients name them."""
 
     def __init__(
         self, upstream: Upstream, namespace: Namespace | None, *, is_ordered: bool = False
@@ -46,7 +46,7 @@ class ClusterKv:
         self._upstream = upstream
         self._namespace = namespace
         self._is_ordered = is_ordered
-        self._newest = 0  # revision seen, where order is kept
+        self._newest = 0  # the newest revision seen
         self._calls: Final[dict[int, _Call]] = {
             rpc.RANGE: self._range,
             rpc.PUT: self._put,
@@ -55,14 +55,14 @@ class ClusterKv:
         }
 
     async def call(self, method: int, body: bytes, metadata: Metadata) -> bytes:
-        """Return the answer to a unary call of KV."""
-        change = self._calls.get(method)
-        if change is None or (self._namespace is None and not self._is_ordered):
+        """Return the response to a unary call of KV."""
+        serve = self._calls.get(method)
+        if serve is None or (self._namespace is None and not self._is_ordered):
             return await self._upstream.call(method, body, metadata)
-        return await change(body, metadata)
+        return await serve(body, metadata)
 
     async def range_stream(self, body: bytes, metadata: Metadata) -> AsyncIterator[bytes]:
-        """Yield the answers to RangeStream."""
+        """Yield the responses to RangeStream."""
         namespace = self._namespace
         if namespace is not None:
             body = _range_within(namespace, body)
@@ -134,7 +134,7 @@ class ClusterKv:
 
 
 def _range_within(namespace: Namespace, body: bytes) -> bytes:
-    """Return a range request as the cluster is asked it."""
+    """Return a range request with the prefix."""
     request = pb.RangeRequest.FromString(body)
     _require_key(request.key)
     namespace.add_to_range(request)
@@ -142,6 +142,6 @@ def _range_within(namespace: Namespace, body: bytes) -> bytes:
 
 
 def _require_key(key: bytes) -> None:
-    """Refuse the empty key, as etcd does before it adds a prefix."""
+    """Refuse the empty key, as etcd does before it adds the prefix."""
     if not key:
         raise CallRefusedError(*EMPTY_KEY)

@@ -1,25 +1,26 @@
-"""The subcommands of `kvstore`: which there are, their flags, their exit codes.
+"""The subcommands of `kvstore`: their names, flags and exit codes.
 
     kvstore gateway start [flags]         kvstore grpc-proxy start [flags]
 
-Names and defaults of the flags are etcd's; the last ones are of this project. Code 0: ended by a
-signal. 1: a flag, a setting or an address cannot be used, with the reason on standard error.
+Flags may stand before `start`, too. Their names and defaults are etcd's; the last ones are ours.
+Exit code 0: stopped by a signal, or help was shown. 1: a flag, a setting or an address cannot be
+used, with the reason on standard error.
 """
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
 
-from kvstore.config.flags import Flag, Kind
+from kvstore.config.flags import Flag, FlagKind
 from kvstore.errors import KvstoreError
-from kvstore.proxy.go_flags import GoCommand, Values, flag
-from kvstore.proxy.grpc_flags import FLAGS as GRPC_PROXY_FLAGS
+from kvstore.proxy.flags.go_flags import GoCommand, GoGroup, Values, flag
+from kvstore.proxy.flags.grpc_flags import FLAGS as GRPC_PROXY_FLAGS
+from kvstore.runtime.standard_streams import discard_output
 
 _FAILED: Final = 1
-_S, _B, _D, _L = Kind.STRING, Kind.BOOL, Kind.DURATION, Kind.LIST
+_S, _B, _D, _L = FlagKind.STRING, FlagKind.BOOL, FlagKind.DURATION, FlagKind.LIST
 
 _DNS_SERVER: Final = flag(
     "discovery-dns-server", _S, "", "DNS server for SRV records, host:port; empty: the system's"
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads it any more
+        discard_output(sys.stdout)
         return _FAILED
     except KvstoreError as error:
         click.echo(str(error), err=True)
@@ -65,7 +66,7 @@ def _fail(text: str) -> int:
 
 
 def _gateway(values: Values) -> int:
-    from kvstore.proxy.gateway.gateway import run
+    from kvstore.proxy.gateway.command import run
 
     return run(values)
 
@@ -76,14 +77,13 @@ def _grpc_proxy(values: Values) -> int:
     return run(values)
 
 
-def _start(flags: Sequence[Flag], text: str, run: Callable[[Values], int]) -> GoCommand:
-    return GoCommand("start", flags, text, run)
+def _group(
+    name: str, flags: Sequence[Flag], help_text: str, run: Callable[[Values], int]
+) -> GoGroup:
+    """Return a group with the one command start."""
+    return GoGroup(name, f"{name} related command", GoCommand("start", flags, help_text, run))
 
 
 root: Final = click.Group("kvstore")
-_gateway_group: Final = click.Group("gateway", help="gateway related command")
-_gateway_group.add_command(_start(GATEWAY_FLAGS, "start the gateway", _gateway))
-root.add_command(_gateway_group)
-_grpc_proxy_group: Final = click.Group("grpc-proxy", help="grpc-proxy related command")
-_grpc_proxy_group.add_command(_start(GRPC_PROXY_FLAGS, "start the grpc proxy", _grpc_proxy))
-root.add_command(_grpc_proxy_group)
+root.add_command(_group("gateway", GATEWAY_FLAGS, "start the gateway", _gateway))
+root.add_command(_group("grpc-proxy", GRPC_PROXY_FLAGS, "start the grpc proxy", _grpc_proxy))

@@ -1,9 +1,9 @@
-"""Where a proxy's requests go: the endpoints that are given, or those a domain's SRV records name.
+"""The endpoints of a proxy that a domain's SRV records name.
 
     --discovery-srv example.org      _etcd-client-ssl._tcp, _etcd-client._tcp → https://…, http://…
 
-Unless --insecure-discovery, only those stay that are https and whose certificate is the domain's.
-A domain none of whose endpoints is good counts as none given.
+Without --insecure-discovery only https endpoints with a certificate of the domain are used. If none
+remains, it is as if the flag were not given.
 """
 
 import socket
@@ -14,73 +14,82 @@ from urllib.parse import urlsplit
 from kvstore.errors import ConfigError
 from kvstore.logger import Logger
 from kvstore.peers.tls import PeerTls, PeerTlsError, connect
-from kvstore.proxy.go_flags import Values
 from kvstore.server.discovery.dns import DnsError, Service, find_services, service_name
 
 _SERVICE: Final = "etcd-client"
 _DIAL_S: Final = 5.0
 
 
+class SrvSettings(NamedTuple):
+    """The flags about SRV records."""
+
+    domain: str  # empty: none are looked up
+    name_suffix: str
+    dns_server: str  # empty: the system's
+    trusted_ca_file: str
+    is_insecure: bool  # endpoints are not validated
+
+
 class Discovered(NamedTuple):
-    """What a domain's records name; both lists in one order."""
+    """The endpoints that a domain's records name; both lists in the same order."""
 
     urls: list[str]
     services: list[Service]
 
 
-def discover(values: Values, ca_file: str, logger: Logger) -> Discovered:
-    """Return the endpoints of --discovery-srv; none without it. ConfigError if it has none."""
-    domain = str(values["discovery-srv"])
-    if not domain:
+def discover(srv: SrvSettings, logger: Logger) -> Discovered:
+    """Return the endpoints of the domain; none without one. ConfigError if it has no records."""
+    if not srv.domain:
         return Discovered([], [])
-    found = _find(domain, str(values["discovery-srv-name"]), str(values["discovery-dns-server"]))
-    fields: dict[str, object] = {"srv-server": domain, "endpoints": found.urls}
+    found = _find(srv)
+    fields: dict[str, object] = {"srv-server": srv.domain, "endpoints": found.urls}
     logger.info("discovered cluster from SRV", **fields)
-    if values["insecure-discovery"]:
+    if srv.is_insecure:
         return found
     logger.info("validating discovered SRV endpoints", **fields)
-    good, faults = _validated(found, domain, ca_file)
-    if faults:
-        fields = {"srv-server": domain, "endpoints": good.urls, "error": ",".join(faults)}
+    valid, errors = _validate(found, srv)
+    if errors:
+        fields = {"srv-server": srv.domain, "endpoints": valid.urls, "error": ",".join(errors)}
         logger.warning("failed to validate discovered endpoints", **fields)
     else:
         logger.info("using validated discovered SRV endpoints", **fields)
-    return good
+    return valid
 
 
-def _find(domain: str, suffix: str, server: str) -> Discovered:
+def _find(srv: SrvSettings) -> Discovered:
     found = Discovered([], [])
-    faults: list[str] = []
+    errors: list[str] = []
     for scheme in ("https", "http"):
+        name = service_name(_SERVICE, srv.name_suffix, scheme)
         try:
-            services = find_services(service_name(_SERVICE, suffix, scheme), domain, server)
+            services = find_services(name, srv.domain, srv.dns_server)
         except DnsError as error:
-            faults.append(str(error))
+            errors.append(str(error))
             continue
         found.services.extend(services)
         found.urls.extend(f"{scheme}://{join(each.target, each.port)}" for each in services)
-    if len(faults) == 2:
-        raise ConfigError(f"dns lookup errors: {faults[0]} and {faults[1]}")
+    if len(errors) == 2:
+        raise ConfigError(f"dns lookup errors: {errors[0]} and {errors[1]}")
     return found
 
 
-def _validated(found: Discovered, domain: str, ca_file: str) -> tuple[Discovered, list[str]]:
-    good = Discovered([], [])
-    faults: list[str] = []
-    tls = PeerTls(trusted_ca_file=ca_file)
+def _validate(found: Discovered, srv: SrvSettings) -> tuple[Discovered, list[str]]:
+    valid = Discovered([], [])
+    errors: list[str] = []
+    tls = PeerTls(trusted_ca_file=srv.trusted_ca_file)
     for url, service in zip(found.urls, found.services, strict=True):
         if not url.startswith("https://"):
-            faults.append(f'"{url}" is insecure')
+            errors.append(f'"{url}" is insecure')
             continue
         try:
             raw = socket.create_connection((service.target.rstrip("."), service.port), _DIAL_S)
-            connect(raw, domain, tls).close()
+            connect(raw, srv.domain, tls).close()
         except (OSError, PeerTlsError) as error:
-            faults.append(f'"{url}" failed to dial ({error})')
+            errors.append(f'"{url}" failed to dial ({error})')
             continue
-        good.urls.append(url)
-        good.services.append(service)
-    return good, faults
+        valid.urls.append(url)
+        valid.services.append(service)
+    return valid, errors
 
 
 def join(host: str, port: int | str) -> str:

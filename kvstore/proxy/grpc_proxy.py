@@ -1,6 +1,6 @@
-"""`kvstore grpc-proxy start`: from flags to a running proxy, and back down again.
+"""`kvstore grpc-proxy start`: from settings to a running proxy, until a signal.
 
-    flags ─► endpoints ─► side loop (upstream, services, pages) ─► port ─► until a signal
+    settings ─► endpoints ─► side loop (upstream, services, pages) ─► port ─► signal ─► drained
 
 The port is the same as a member's, native or grpcio; with grpcio the pages need --metrics-addr.
 """
@@ -12,106 +12,105 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from kvstore.client import ClientOptions, ClientTls
+from kvstore.client.tls_files import check_files
 from kvstore.errors import ConfigError
+from kvstore.http.exchange import PageHandler
+from kvstore.http.page_router import PageRouter
 from kvstore.http.port_requests import PortRequests
-from kvstore.http.site import Handler, Site
+from kvstore.logger import Logger
 from kvstore.peers.tls import PeerTls
+from kvstore.proxy.caching_kv import CachingKv
 from kvstore.proxy.cluster_kv import ClusterKv
-from kvstore.proxy.counts import Counts
+from kvstore.proxy.counters import ProxyCounters
+from kvstore.proxy.endpoint_sync import recover_ordering, sync_endpoints
 from kvstore.proxy.endpoints import discover
-from kvstore.proxy.go_flags import Values
-from kvstore.proxy.grpc_settings import Settings, check, listen_url
-from kvstore.proxy.kv import KvProxy
-from kvstore.proxy.leases import LeaseProxy
-from kvstore.proxy.leasing.leasing import LeasingKv
+from kvstore.proxy.flags.go_flags import Values
+from kvstore.proxy.grpc_settings import GrpcProxySettings, listen_url, read_settings
+from kvstore.proxy.keep_alives import KeepAliveService
+from kvstore.proxy.leasing.leasing_kv import LeasingKv
 from kvstore.proxy.leasing.ownership import Ownership
-from kvstore.proxy.members import ProxyMembers
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.pages import ProxyPages
 from kvstore.proxy.port_driver import PortDriver
+from kvstore.proxy.registration import ProxyRegistration
 from kvstore.proxy.service import SERVED, ProxyService
-from kvstore.proxy.syncing import keep_in_step, read_in_order
 from kvstore.proxy.upstream import Upstream
-from kvstore.proxy.watch import WatchProxy
-from kvstore.runtime.clock import SystemClock
-from kvstore.runtime.log.log import Log, capture_library_logs, open_log
+from kvstore.proxy.watch.watch_service import WatchService
+from kvstore.runtime.clock import Clock, SystemClock
+from kvstore.runtime.log.line_logger import capture_library_logs, open_logger
 from kvstore.runtime.side_loop import SideLoop
+from kvstore.runtime.signals import call_on_stop_signal
 from kvstore.runtime.systemd import notify_ready
 from kvstore.server.boot.self_cert import provide
 from kvstore.server.notices import Notices
+from kvstore.server.pages.listening import listen
 from kvstore.server.pages.profiles import PREFIX as PROFILES
 from kvstore.server.pages.profiles import Profiles
-from kvstore.server.pages.service import listening
 from kvstore.transport import native
-from kvstore.transport.addresses import parse
 from kvstore.transport.base import Transport
-from kvstore.transport.grpcio.dial import DialTls, check_files
 from kvstore.transport.tls import TlsOptions
 
 CALLS_MAX: Final = 65_536  # calls and streams of all clients
-_REQUEST_BYTES_MAX: Final = 4 << 20  # one message of a client; gRPC's own limit
-_METRICS_TLS: Final = (
-    "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url"
-)
+_REQUEST_BYTES_MAX: Final = 4 << 20  # one message of a client; gRPC's default limit
 
 
 def run(values: Values) -> int:
-    """Serve until told to stop; ConfigError if it cannot begin."""
-    settings = Settings(values)
-    check(settings)
-    logger = open_log(("default",), "debug" if values["debug"] else "info", "json")
+    """Serve until stopped; ConfigError if it cannot start."""
+    settings = read_settings(values)
+    clock = SystemClock()
+    logger = open_logger(("default",), "debug" if settings.is_debugging else "info", "json")
     capture_library_logs(logger)
     logger.info("Running: ", args=sys.argv)
-    check_files(settings.dial_tls)
-    tls = _tls(settings, logger)
-    endpoints = discover(values, settings.text("cacert"), logger).urls or list(
-        settings.texts("endpoints")
-    )
-    if values["insecure-skip-tls-verify"]:
+    dial_tls = settings.client_options.tls
+    check_files(dial_tls)
+    tls = _port_tls(settings, clock, logger)
+    endpoints = discover(settings.srv, logger).urls or list(settings.endpoints)
+    if dial_tls.is_unverified:
         logger.warning(
             "--insecure-skip-tls-verify was given, this grpc proxy process skips authentication "
             "of etcd server TLS certificates. This option should be enabled only for testing "
             "purposes."
         )
     with ExitStack() as running:
-        _serve(settings, endpoints, tls, logger, running)
-    address = settings.text("listen-addr")
-    logger.info("stop listening gRPC proxy client requests", address=address)
+        _serve(settings, endpoints, tls, clock, logger, running)
+    logger.info("stop listening gRPC proxy client requests", address=settings.listen_addr)
     return 0
 
 
 def _serve(
-    settings: Settings,
+    settings: GrpcProxySettings,
     endpoints: Sequence[str],
     tls: TlsOptions | None,
-    logger: Log,
+    clock: Clock,
+    logger: Logger,
     running: ExitStack,
 ) -> None:
-    driver = PortDriver(logger)
+    driver = PortDriver(clock, logger)
     side = SideLoop(driver.wake, logger, tasks_max=CALLS_MAX)
     side.start()
     running.callback(side.stop)
-    parts = side.submit(_build(settings, endpoints, tls, side, logger)).result()
+    parts = side.submit(_build(settings, endpoints, side, logger)).result()
     running.callback(lambda: side.submit(parts.close()).result())
-    parts.begin(side)
-    transport, serves_http = _open_port(settings, tls, logger)
-    pages = Site(parts.handlers(settings))
+    parts.start(side)
+    transport, serves_http = _open_port(settings, tls, clock, logger)
+    pages = PageRouter(parts.handlers())
     requests = PortRequests(side, pages.serve)
     side.on_request = requests.serve
     side.on_service = parts.service.serve
 
-    def take_frames(
+    def add_frames(
         frames: list[tuple[int, bytes]], half_closed: list[int], gone: list[int]
     ) -> None:
-        parts.service.table.take_frames(frames)
-        requests.take_frames(frames, half_closed, gone)
+        parts.service.table.add_frames(frames)
+        requests.add_frames(frames, half_closed, gone)
 
-    side.on_frames = take_frames
+    side.on_frames = add_frames
     _serve_metrics(settings, tls, pages, side, logger)
-    driver.catch_signals()
-    address = settings.text("listen-addr")
+    call_on_stop_signal(driver.stop, logger)
+    address = settings.listen_addr
     logger.info("listening for gRPC proxy client requests", address=address)
-    if not serves_http and not settings.text("metrics-addr"):
+    if not serves_http and not settings.metrics_addr:
         logger.warning("this transport serves gRPC alone: for pages set --metrics-addr")
     logger.info("ready to proxy client requests", endpoints=list(endpoints))
     logger.info("started gRPC proxy", address=address)
@@ -120,131 +119,136 @@ def _serve(
 
 
 class ProxyParts:
-    """What lives on the side loop."""
+    """The parts of a proxy that run on the side loop."""
 
     def __init__(
-        self, settings: Settings, endpoints: Sequence[str], side: SideLoop, logger: Log
+        self,
+        settings: GrpcProxySettings,
+        endpoints: Sequence[str],
+        side: SideLoop,
+        logger: Logger,
     ) -> None:
-        """Make everything; on the loop, as grpcio's channels belong to one."""
-        counts = Counts()
-        text = settings.text
-        namespace = Namespace(text("namespace")) if text("namespace") else None
+        """Make all parts; on the loop, because channels belong to one."""
+        counters = ProxyCounters()
+        namespace = Namespace(settings.namespace) if settings.namespace else None
         self._settings = settings
         self._logger = logger
-        self.upstream = Upstream(endpoints, settings.dial_tls, settings.dial_options, logger)
-        is_ordered = bool(settings.values["experimental-serializable-ordering"])
-        cluster = ClusterKv(self.upstream, namespace, is_ordered=is_ordered)
-        self._leasing = self._own_keys(cluster, namespace)
+        self.upstream = Upstream(endpoints, settings.client_options, logger)
+        cluster = ClusterKv(self.upstream, namespace, is_ordered=settings.is_ordered)
+        self._leasing = self._make_leasing(cluster, namespace)
         source = cluster if self._leasing is None else LeasingKv(cluster, *self._leasing)
-        kv = KvProxy(source, counts)
-        self.kv: Final = kv
-        self._watch = WatchProxy(self.upstream, namespace, counts, logger)
-        self._leases = LeaseProxy(self.upstream, logger)
-        self._members = ProxyMembers(
+        self.kv: Final = CachingKv(source, counters)
+        self._watch = WatchService(self.upstream, namespace, counters, logger)
+        self._keep_alives = KeepAliveService(self.upstream, logger)
+        self._registration = ProxyRegistration(
             self.upstream,
-            kv,
+            self.kv,
             namespace,
             logger,
-            prefix=text("resolver-prefix"),
-            address=text("advertise-client-url"),
-            ttl_s=settings.number("resolver-ttl"),
+            prefix=settings.resolver_prefix,
+            address=settings.advertise_client_url,
+            ttl_s=settings.resolver_ttl_s,
         )
         self.service: Final = ProxyService(
             side,
             self.upstream,
-            kv,
+            self.kv,
             self._watch,
-            self._leases,
-            self._members,
+            self._keep_alives,
+            self._registration,
             namespace,
-            counts,
+            counters,
             logger,
-            is_logging=bool(settings.values["experimental-enable-grpc-logging"]),
+            is_logging=settings.logs_payloads,
         )
-        self._itself = self._dial_itself()
-        self._pages = ProxyPages(kv, self._itself, endpoints, _page_tls(settings), counts, logger)
+        self._itself = self._connect_to_itself()
+        self._pages = ProxyPages(
+            self.kv,
+            self._itself,
+            endpoints,
+            _page_tls(settings.client_options.tls),
+            counters,
+            logger,
+        )
 
-    def _own_keys(
+    def _make_leasing(
         self, cluster: ClusterKv, namespace: Namespace | None
     ) -> tuple[Ownership, Namespace] | None:
-        """Return who owns keys, and under which prefix, if keys are to be owned."""
-        text = self._settings.text("experimental-leasing-prefix")
-        if not text:
+        """Return the ownership of keys, and the prefix of leasing keys, if there is a prefix."""
+        if not self._settings.leasing_prefix:
             return None
-        prefix = Namespace(text)
+        prefix = Namespace(self._settings.leasing_prefix)
         return Ownership(self.upstream, cluster, prefix, namespace, self._logger), prefix
 
-    def _dial_itself(self) -> Upstream | None:
-        """Return the way to the advertised address, for the proxy's own health."""
-        address = self._settings.text("advertise-client-url")
+    def _connect_to_itself(self) -> Upstream | None:
+        """Return a client of the advertised address, for the proxy's own health."""
+        address, port_tls = self._settings.advertise_client_url, self._settings.port_tls
         if not address:
             return None
-        # Who shows the certificate is this very process: nothing is to be verified.
-        tls = DialTls(
-            cert_file=self._settings.text("cert-file"),
-            key_file=self._settings.text("key-file"),
-            is_unverified=self._settings.is_tls,
+        # The certificate is this process's own, so it need not be verified.
+        tls = ClientTls(
+            cert_file=port_tls.cert_file,
+            key_file=port_tls.key_file,
+            is_unverified=port_tls.is_on,
         )
-        return Upstream([address], tls, (), self._logger)
+        return Upstream([address], ClientOptions(tls=tls), self._logger)
 
-    def handlers(self, settings: Settings) -> dict[str, Handler]:
+    def handlers(self) -> dict[str, PageHandler]:
         """Return the pages by path."""
         pages = self._pages.handlers()
-        if settings.values["enable-pprof"]:
+        if self._settings.enable_pprof:
             pages[PROFILES] = Profiles().serve
             self._logger.info("gRPC proxy enabled pprof", path=PROFILES.rstrip("/"))
         return pages
 
-    def begin(self, side: SideLoop) -> None:
-        """Begin what goes on beside the calls."""
+    def start(self, side: SideLoop) -> None:
+        """Start the background coroutines."""
+        settings = self._settings
         side.run(self.upstream.connect(), "connect")
         if self._leasing is not None:
             side.run(self._leasing[0].run(), "leasing")
-        if self._settings.text("resolver-prefix"):
-            side.run(self._members.stay_registered(), "registration")
-            side.run(self._members.follow(), "proxies")
-        interval_s = self._settings.seconds("endpoints-auto-sync-interval")
-        if interval_s > 0:
-            side.run(keep_in_step(self.upstream, interval_s, self._logger), "endpoints")
+        if settings.resolver_prefix:
+            side.run(self._registration.stay_registered(), "registration")
+            side.run(self._registration.follow(), "proxies")
+        if settings.auto_sync_interval_s > 0:
+            sync = sync_endpoints(self.upstream, settings.auto_sync_interval_s, self._logger)
+            side.run(sync, "endpoints")
 
     async def close(self) -> None:
         """End the registration, the streams and the connections."""
-        await self._members.leave()
+        await self._registration.end()
         if self._leasing is not None:
             await self._leasing[0].close()
         await self._watch.close()
-        await self._leases.close()
+        await self._keep_alives.close()
         await self.upstream.close()
         if self._itself is not None:
             await self._itself.close()
 
 
 async def _build(
-    settings: Settings,
-    endpoints: Sequence[str],
-    tls: TlsOptions | None,
-    side: SideLoop,
-    logger: Log,
+    settings: GrpcProxySettings, endpoints: Sequence[str], side: SideLoop, logger: Logger
 ) -> ProxyParts:
     parts = ProxyParts(settings, endpoints, side, logger)
-    if settings.values["experimental-serializable-ordering"]:
+    if settings.is_ordered:
         logger.info("waiting for linearized read from cluster to recover ordering")
-        await read_in_order(parts.kv, logger)
+        await recover_ordering(parts.kv, logger)
     return parts
 
 
-def _tls(settings: Settings, logger: Log) -> TlsOptions | None:
-    """Return what clients are served with; a certificate is made if that is asked for."""
-    if not settings.is_tls:
+def _port_tls(settings: GrpcProxySettings, clock: Clock, logger: Logger) -> TlsOptions | None:
+    """Return the TLS options of the port, with a certificate made if the flags ask for one."""
+    port_tls = settings.port_tls
+    if not port_tls.is_on:
         return None
-    text = settings.text
-    cert_file, key_file = text("cert-file"), text("key-file")
+    cert_file, key_file = port_tls.cert_file, port_tls.key_file
     if not cert_file:
-        directory = Path(text("data-dir")) / "fixtures" / "proxy"
-        host = urlsplit(f"https://{text('listen-addr')}").hostname or ""
-        years = settings.number("self-signed-cert-validity")
+        directory = Path(settings.data_dir) / "fixtures" / "proxy"
+        host = urlsplit(f"https://{settings.listen_addr}").hostname or ""
         try:
-            cert_file, key_file = provide(directory, [host], years, SystemClock().unix_s(), logger)
+            cert_file, key_file = provide(
+                directory, [host], port_tls.validity_years, clock.unix_s(), logger
+            )
         except OSError as error:
             raise ConfigError(
                 f"cannot make a certificate in {directory}: {error.strerror or error}"
@@ -252,28 +256,30 @@ def _tls(settings: Settings, logger: Log) -> TlsOptions | None:
     tls = TlsOptions(
         cert_file=cert_file,
         key_file=key_file,
-        trusted_ca_file=text("trusted-ca-file"),
-        crl_file=text("client-crl-file"),
-        min_version=text("tls-min-version"),
-        max_version=text("tls-max-version"),
-        cipher_suites=settings.texts("listen-cipher-suites"),
+        trusted_ca_file=port_tls.trusted_ca_file,
+        crl_file=port_tls.crl_file,
+        min_version=port_tls.min_version,
+        max_version=port_tls.max_version,
+        cipher_suites=port_tls.cipher_suites,
     )
     logger.info("gRPC proxy server TLS", **{"tls-info": repr(tls)})
     return tls
 
 
-def _open_port(settings: Settings, tls: TlsOptions | None, logger: Log) -> tuple[Transport, bool]:
-    """Return a transport that listens, and whether it hands over what is no gRPC."""
-    url = listen_url(settings.text("listen-addr"), is_tls=tls is not None)
-    notices = Notices(logger, SystemClock()).add
-    kind = settings.text("transport")
+def _open_port(
+    settings: GrpcProxySettings, tls: TlsOptions | None, clock: Clock, logger: Logger
+) -> tuple[Transport, bool]:
+    """Return a transport that listens, and whether it serves HTTP beside gRPC."""
+    url = listen_url(settings.listen_addr, is_tls=tls is not None)
+    notices = Notices(logger, clock).add
+    kind = settings.transport
     if kind == "native" or (kind == "auto" and native.is_available()):
         options = native.NativeOptions(
             request_bytes_max=_REQUEST_BYTES_MAX,
-            concurrent_streams_max=settings.number("max-concurrent-streams"),
-            keepalive_min_s=settings.seconds("grpc-keepalive-min-time"),
-            keepalive_interval_s=settings.seconds("grpc-keepalive-interval"),
-            keepalive_timeout_s=settings.seconds("grpc-keepalive-timeout"),
+            concurrent_streams_max=settings.max_concurrent_streams,
+            keepalive_min_s=settings.keepalive_min_time_s,
+            keepalive_interval_s=settings.keepalive_interval_s,
+            keepalive_timeout_s=settings.keepalive_timeout_s,
             tls=tls,
             serves_http=True,
         )
@@ -282,32 +288,33 @@ def _open_port(settings: Settings, tls: TlsOptions | None, logger: Log) -> tuple
 
     grpc_options = GrpcOptions(
         request_bytes_max=_REQUEST_BYTES_MAX,
-        concurrent_streams_max=settings.number("max-concurrent-streams"),
-        keepalive_min_s=settings.seconds("grpc-keepalive-min-time"),
-        keepalive_interval_s=settings.seconds("grpc-keepalive-interval"),
-        keepalive_timeout_s=settings.seconds("grpc-keepalive-timeout"),
+        concurrent_streams_max=settings.max_concurrent_streams,
+        keepalive_min_s=settings.keepalive_min_time_s,
+        keepalive_interval_s=settings.keepalive_interval_s,
+        keepalive_timeout_s=settings.keepalive_timeout_s,
         tls=tls,
     )
     return GrpcTransport([url], SERVED, grpc_options, notices), False
 
 
 def _serve_metrics(
-    settings: Settings, tls: TlsOptions | None, pages: Site, side: SideLoop, logger: Log
+    settings: GrpcProxySettings,
+    tls: TlsOptions | None,
+    pages: PageRouter,
+    side: SideLoop,
+    logger: Logger,
 ) -> None:
-    url = settings.text("metrics-addr")
-    if not url:
+    if not settings.metrics_addr:
         return
-    address = parse(url, with_tls=True)
-    if address.secure and tls is None:
-        raise ConfigError(f"{url}: {_METRICS_TLS}")
-    secured = None if tls is None or not address.secure else _peer_tls(tls)
-    server, shown = listening(url, address, pages.serve, logger, secured, reuse_port=False)
-    logger.info("gRPC proxy listening for metrics", address=shown)
-    side.run(server.run(), f"http {shown}")
+    server, url = listen(settings.metrics_addr, pages.serve, logger, _metrics_tls(tls))
+    logger.info("gRPC proxy listening for metrics", address=url)
+    side.run(server.run(), f"http {url}")
     logger.info("gRPC proxy server metrics URL serving")
 
 
-def _peer_tls(tls: TlsOptions) -> PeerTls:
+def _metrics_tls(tls: TlsOptions | None) -> PeerTls:
+    if tls is None:
+        return PeerTls()
     return PeerTls(
         cert_file=tls.cert_file,
         key_file=tls.key_file,
@@ -319,11 +326,11 @@ def _peer_tls(tls: TlsOptions) -> PeerTls:
     )
 
 
-def _page_tls(settings: Settings) -> PeerTls:
-    """Return how an endpoint's pages are asked for."""
+def _page_tls(tls: ClientTls) -> PeerTls:
+    """Return the TLS settings with which an endpoint's pages are fetched."""
     return PeerTls(
-        cert_file=settings.text("cert"),
-        key_file=settings.text("key"),
-        trusted_ca_file=settings.text("cacert"),
-        is_self_signed=bool(settings.values["insecure-skip-tls-verify"]),
+        cert_file=tls.cert_file,
+        key_file=tls.key_file,
+        trusted_ca_file=tls.trusted_ca_file,
+        is_self_signed=tls.is_unverified,
     )

@@ -1,128 +1,180 @@
-"""The flags of `kvstore grpc-proxy start` read: what they mean, and etcd's checks of them."""
+"""The settings of `kvstore grpc-proxy start`: its flags, typed, and checked by etcd's rules."""
 
 import socket
 from dataclasses import dataclass
 from typing import Final
 
+from kvstore.client import ClientOptions, ClientTls
+from kvstore.client.tls_files import common_name_of
+from kvstore.config.checks import TLS_VERSIONS, check_key_pair, check_tls_range
+from kvstore.config.flag_reader import FlagReader
 from kvstore.errors import ConfigError
-from kvstore.proxy.go_flags import Values
-from kvstore.transport.grpcio.dial import DialTls, Option, common_name_of
-
-_INT32_MAX: Final = 2**31 - 1
-_VERSIONS: Final = ("", "TLS1.2", "TLS1.3")
+from kvstore.proxy.endpoints import SrvSettings
+from kvstore.proxy.flags.go_flags import Values
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The flags, typed where they are asked for."""
+@dataclass(frozen=True, slots=True)
+class PortTls:
+    """How clients are served."""
 
-    values: Values
-
-    def text(self, name: str) -> str:
-        """Return a text."""
-        return str(self.values[name])
-
-    def number(self, name: str) -> int:
-        """Return a number."""
-        value = self.values[name]
-        assert isinstance(value, int), name
-        return value
-
-    def seconds(self, name: str) -> float:
-        """Return a duration."""
-        return self.number(name) / 1e9
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list."""
-        value = self.values[name]
-        assert isinstance(value, tuple), name
-        return tuple(filter(None, value))
+    cert_file: str
+    key_file: str
+    trusted_ca_file: str
+    crl_file: str
+    auto_tls: bool  # make a certificate
+    validity_years: int  # of a made certificate
+    cipher_suites: tuple[str, ...]
+    min_version: str
+    max_version: str
 
     @property
-    def is_tls(self) -> bool:
-        """Whether clients are served by TLS."""
-        given = ("cert-file", "key-file", "trusted-ca-file", "auto-tls")
-        return any(self.values[each] for each in given)
-
-    @property
-    def dial_tls(self) -> DialTls:
-        """How the cluster is dialled."""
-        return DialTls(
-            cert_file=self.text("cert"),
-            key_file=self.text("key"),
-            trusted_ca_file=self.text("cacert"),
-            is_unverified=bool(self.values["insecure-skip-tls-verify"]),
-        )
-
-    @property
-    def dial_options(self) -> list[Option]:
-        """grpcio's options for connections to the cluster."""
-        options: list[Option] = []
-        for name, option in (
-            ("max-send-bytes", "grpc.max_send_message_length"),
-            ("max-recv-bytes", "grpc.max_receive_message_length"),
-        ):
-            if self.number(name) > 0:
-                options.append((option, min(self.number(name), _INT32_MAX)))
-        if self.number("dial-keepalive-time") > 0:
-            options.append(("grpc.keepalive_time_ms", self._ms("dial-keepalive-time")))
-            options.append(("grpc.keepalive_timeout_ms", self._ms("dial-keepalive-timeout")))
-        if self.values["permit-without-stream"]:
-            options.append(("grpc.keepalive_permit_without_calls", 1))
-        return options
-
-    def _ms(self, name: str) -> int:
-        return min(max(self.number(name) // 1_000_000, 1), _INT32_MAX)
+    def is_on(self) -> bool:
+        """Whether clients are served with TLS."""
+        return any((self.cert_file, self.key_file, self.trusted_ca_file, self.auto_tls))
 
 
-def check(settings: Settings) -> None:
-    """Hold the flags to etcd's rules; ConfigError with its text."""
-    values = settings.values
-    prefix, ttl_s = settings.text("resolver-prefix"), settings.number("resolver-ttl")
+@dataclass(frozen=True, slots=True)
+class GrpcProxySettings:
+    """All settings of one proxy."""
+
+    listen_addr: str
+    metrics_addr: str
+    data_dir: str
+    transport: str  # "auto", "native" or "grpcio"
+    port_tls: PortTls
+    max_concurrent_streams: int
+    keepalive_min_time_s: float
+    keepalive_interval_s: float
+    keepalive_timeout_s: float
+    endpoints: tuple[str, ...]
+    srv: SrvSettings
+    auto_sync_interval_s: float  # 0: never
+    client_options: ClientOptions  # for connections to the cluster
+    advertise_client_url: str
+    resolver_prefix: str
+    resolver_ttl_s: int
+    namespace: str
+    leasing_prefix: str
+    is_ordered: bool  # serializable responses are ordered by revision
+    enable_pprof: bool
+    logs_payloads: bool
+    is_debugging: bool
+
+
+def read_settings(values: Values) -> GrpcProxySettings:
+    """Return the settings of the flags' values; ConfigError with etcd's text."""
+    read = FlagReader(values)
+    settings = GrpcProxySettings(
+        listen_addr=read.text("listen-addr"),
+        metrics_addr=read.text("metrics-addr"),
+        data_dir=read.text("data-dir"),
+        transport=read.text("transport"),
+        port_tls=_port_tls(read),
+        max_concurrent_streams=read.number("max-concurrent-streams"),
+        keepalive_min_time_s=read.seconds("grpc-keepalive-min-time"),
+        keepalive_interval_s=read.seconds("grpc-keepalive-interval"),
+        keepalive_timeout_s=read.seconds("grpc-keepalive-timeout"),
+        endpoints=read.texts("endpoints"),
+        srv=SrvSettings(
+            read.text("discovery-srv"),
+            read.text("discovery-srv-name"),
+            read.text("discovery-dns-server"),
+            read.text("cacert"),
+            read.switch("insecure-discovery"),
+        ),
+        auto_sync_interval_s=read.seconds("endpoints-auto-sync-interval"),
+        client_options=_client_options(read),
+        advertise_client_url=read.text("advertise-client-url"),
+        resolver_prefix=read.text("resolver-prefix"),
+        resolver_ttl_s=read.number("resolver-ttl"),
+        namespace=read.text("namespace"),
+        leasing_prefix=read.text("experimental-leasing-prefix"),
+        is_ordered=read.switch("experimental-serializable-ordering"),
+        enable_pprof=read.switch("enable-pprof"),
+        logs_payloads=read.switch("experimental-enable-grpc-logging"),
+        is_debugging=read.switch("debug"),
+    )
+    _check(settings)
+    return settings
+
+
+def _port_tls(read: FlagReader) -> PortTls:
+    return PortTls(
+        cert_file=read.text("cert-file"),
+        key_file=read.text("key-file"),
+        trusted_ca_file=read.text("trusted-ca-file"),
+        crl_file=read.text("client-crl-file"),
+        auto_tls=read.switch("auto-tls"),
+        validity_years=read.number("self-signed-cert-validity"),
+        cipher_suites=read.texts("listen-cipher-suites"),
+        min_version=read.text("tls-min-version"),
+        max_version=read.text("tls-max-version"),
+    )
+
+
+def _client_options(read: FlagReader) -> ClientOptions:
+    default = ClientOptions()
+    return ClientOptions(
+        tls=ClientTls(
+            cert_file=read.text("cert"),
+            key_file=read.text("key"),
+            trusted_ca_file=read.text("cacert"),
+            is_unverified=read.switch("insecure-skip-tls-verify"),
+        ),
+        request_bytes_max=_limit(read.number("max-send-bytes"), default.request_bytes_max),
+        response_bytes_max=_limit(read.number("max-recv-bytes"), default.response_bytes_max),
+        keepalive_interval_s=max(read.seconds("dial-keepalive-time"), 0.0),
+        keepalive_timeout_s=read.seconds("dial-keepalive-timeout"),
+        keeps_idle_alive=read.switch("permit-without-stream"),
+    )
+
+
+def _limit(given: int, default: int) -> int:
+    return given if given > 0 else default
+
+
+_PORT_FLAGS: Final = ("tls-min-version", "tls-max-version")
+
+
+def _check(settings: GrpcProxySettings) -> None:
+    prefix, ttl_s = settings.resolver_prefix, settings.resolver_ttl_s
     if prefix and ttl_s < 1:
         raise ConfigError(f"invalid resolver-ttl {ttl_s}")
     if not prefix and ttl_s > 0:
         raise ConfigError('invalid resolver-prefix ""')
-    if prefix and not values["advertise-client-url"]:
+    if prefix and not settings.advertise_client_url:
         raise ConfigError('invalid advertise-client-url ""')
-    if values["auto-tls"] and not values["self-signed-cert-validity"]:
+    tls = settings.port_tls
+    if tls.auto_tls and not tls.validity_years:
         raise ConfigError("selfSignedCertValidity is invalid,it should be greater than 0")
-    least, most = settings.text("tls-min-version"), settings.text("tls-max-version")
-    for name, version in (("tls-min-version", least), ("tls-max-version", most)):
-        if version not in _VERSIONS:
+    for name, version in zip(_PORT_FLAGS, (tls.min_version, tls.max_version), strict=True):
+        if version not in TLS_VERSIONS:
             raise ConfigError(f'{name} is invalid: unexpected TLS version "{version}"')
-    if least == "TLS1.3" and most == "TLS1.2":
-        raise ConfigError(f"min version ({least}) is greater than max version ({most})")
-    if least == "TLS1.3" and settings.texts("listen-cipher-suites"):
-        raise ConfigError("cipher suites cannot be configured when only TLS1.3 is enabled")
-    if not settings.texts("endpoints"):
+    check_tls_range(tls.min_version, tls.max_version, tls.cipher_suites)
+    if not settings.endpoints:
         raise ConfigError("at least one Endpoint is required in client config")
     _check_files(settings)
 
 
-def _check_files(settings: Settings) -> None:
-    for cert, key in (("cert", "key"), ("cert-file", "key-file")):
-        cert_file, key_file = settings.text(cert), settings.text(key)
-        if bool(cert_file) != bool(key_file):
-            raise ConfigError(
-                f"KeyFile and CertFile must both be present[key: {key_file}, cert: {cert_file}]"
-            )
-    if settings.text("trusted-ca-file") and not settings.text("cert-file"):
+def _check_files(settings: GrpcProxySettings) -> None:
+    dial, port = settings.client_options.tls, settings.port_tls
+    for pair in (dial, port):
+        check_key_pair(pair.cert_file, pair.key_file)
+    if port.trusted_ca_file and not port.cert_file:
         raise ConfigError("KeyFile and CertFile must both be present[key: , cert: ]")
-    cert_file = settings.text("cert")
-    # The certificate speaks for every client behind the proxy, so it must be nobody's.
-    if cert_file and (name := common_name_of(cert_file)):
-        raise ConfigError(f"cert has non empty Common Name ({name}): {cert_file}")
+    # The certificate is presented on behalf of all clients, so it must not name a user.
+    if dial.cert_file and (name := common_name_of(dial.cert_file)):
+        raise ConfigError(f"cert has non empty Common Name ({name}): {dial.cert_file}")
 
 
 def listen_url(address: str, *, is_tls: bool) -> str:
-    """Return the URL to listen on; ConfigError if address is no host:port."""
+    """Return the URL to listen on; ConfigError if address is not host:port."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
         raise ConfigError(f"listen tcp: address {address}: missing port in address")
     if host and host != "localhost" and not host.startswith("["):
         try:
-            host = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]  # type: ignore[assignment]
+            host = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         except OSError as error:
             raise ConfigError(f"listen tcp: lookup {host}: {error.strerror}") from None
     shown = f"[{host}]" if ":" in host and not host.startswith("[") else host or "0.0.0.0"

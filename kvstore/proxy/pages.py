@@ -1,28 +1,33 @@
 """The proxy's HTTP pages, on its own port and on --metrics-addr.
 
-/metrics         an endpoint's, the same one always      /health         a read of the cluster
+/metrics         those of one endpoint of the cluster    /health         a read of the cluster
 /proxy/metrics   the proxy's own                         /proxy/health   a read and a watch
                                                                          through the proxy
 """
 
 import asyncio
-import json
 import random
 from collections.abc import Sequence
 from typing import Final
 
 from kvstore.errors import PERMISSION_DENIED, Code
-from kvstore.http.exchange import Request, Responder, method_not_allowed, plain_error
-from kvstore.http.site import Handler
+from kvstore.http.exchange import (
+    PageHandler,
+    PageRequest,
+    Responder,
+    method_not_allowed,
+    plain_error,
+)
 from kvstore.logger import Logger
 from kvstore.peers.http_client import PeerRequestError, dial
 from kvstore.peers.tls import PeerTls
-from kvstore.proxy.counts import Counts
-from kvstore.proxy.kv import KvProxy
+from kvstore.proxy.caching_kv import CachingKv
+from kvstore.proxy.counters import ProxyCounters
 from kvstore.proxy.upstream import Upstream
 from kvstore.runtime.local_client import CallRefusedError
 from kvstore.server.metrics.exposition import CONTENT_TYPE, render
 from kvstore.server.metrics.process_families import read_process
+from kvstore.server.pages.health import answer_health
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 
@@ -38,22 +43,22 @@ class ProxyPages:
 
     def __init__(
         self,
-        kv: KvProxy,
+        kv: CachingKv,
         itself: Upstream | None,
         endpoints: Sequence[str],
         tls: PeerTls,
-        counts: Counts,
+        counters: ProxyCounters,
         logger: Logger,
     ) -> None:
-        """itself dials the advertised address; endpoints are those of the cluster."""
+        """itself connects to the proxy's advertised address; endpoints are the cluster's."""
         self._kv = kv
         self._itself = itself
         self._endpoint = random.SystemRandom().choice(endpoints)
         self._tls = tls
-        self._counts = counts
+        self._counters = counters
         self._logger = logger
 
-    def handlers(self) -> dict[str, Handler]:
+    def handlers(self) -> dict[str, PageHandler]:
         """Return the pages by path."""
         return {
             "/metrics": self._metrics,
@@ -62,7 +67,7 @@ class ProxyPages:
             "/proxy/health": self._proxy_health,
         }
 
-    async def _metrics(self, request: Request, respond: Responder) -> None:
+    async def _metrics(self, request: PageRequest, respond: Responder) -> None:
         url = self._endpoint
         if not url.startswith("http"):
             url = f"{'https' if request.is_tls else 'http'}://{url}"
@@ -74,23 +79,24 @@ class ProxyPages:
             return
         await respond.whole(200, [("Content-Type", "text/plain; version=0.0.4")], body)
 
-    async def _proxy_metrics(self, request: Request, respond: Responder) -> None:
-        page = render([*self._counts.readings(), *read_process()])
+    async def _proxy_metrics(self, request: PageRequest, respond: Responder) -> None:
+        page = render([*self._counters.samples(), *read_process()])
         await respond.whole(200, [("Content-Type", CONTENT_TYPE)], page)
 
-    async def _health(self, request: Request, respond: Responder) -> None:
-        await self._tell(request, respond, await self._read_fault(through_proxy=False))
+    async def _health(self, request: PageRequest, respond: Responder) -> None:
+        await self._answer(request, respond, await self._read_error(through_proxy=False))
 
-    async def _proxy_health(self, request: Request, respond: Responder) -> None:
+    async def _proxy_health(self, request: PageRequest, respond: Responder) -> None:
         if self._itself is None:
-            await self._tell(request, respond, "no connection to proxy")
+            await self._answer(request, respond, "no connection to proxy")
             return
-        fault = await self._read_fault(through_proxy=True)
-        if not fault and not await self._is_watching(self._itself):
-            fault = "WATCH TIMEOUT"
-        await self._tell(request, respond, fault)
+        reason = await self._read_error(through_proxy=True)
+        if not reason and not await self._can_watch(self._itself):
+            reason = "WATCH TIMEOUT"
+        await self._answer(request, respond, reason)
 
-    async def _read_fault(self, *, through_proxy: bool) -> str:
+    async def _read_error(self, *, through_proxy: bool) -> str:
+        """Read a key; return the reason why that failed, or an empty text."""
         body = pb.RangeRequest(key=_KEY).SerializeToString()
         try:
             async with asyncio.timeout(_READ_S):
@@ -106,7 +112,7 @@ class ProxyPages:
             return "GET ERROR:context deadline exceeded"
         return ""
 
-    async def _is_watching(self, itself: Upstream) -> bool:
+    async def _can_watch(self, itself: Upstream) -> bool:
         create = pb.WatchCreateRequest(key=_KEY)
         try:
             async with asyncio.timeout(_WATCH_S):
@@ -125,17 +131,11 @@ class ProxyPages:
             )
         return False
 
-    async def _tell(self, request: Request, respond: Responder, fault: str) -> None:
+    async def _answer(self, request: PageRequest, respond: Responder, reason: str) -> None:
         if request.method != "GET":
             await method_not_allowed(respond, "GET")
-            return
-        health = {"health": "false" if fault else "true", "reason": fault}
-        text = json.dumps(health, separators=(",", ":"), ensure_ascii=False)
-        if fault:
-            self._logger.warning("/health error", output=text, status_code=503)
-            await plain_error(respond, 503, text)
-            return
-        await respond.whole(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
+        else:
+            await answer_health(respond, reason, self._logger)
 
 
 def _fetch(url: str, tls: PeerTls) -> bytes:

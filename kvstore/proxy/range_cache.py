@@ -1,143 +1,130 @@
-"""Answers to ranges, kept for serializable reads until a write through this proxy touches them.
+"""Responses to ranges, kept for serializable reads until a write through this proxy touches them.
 
-    Range, linearizable or not ─► kept           Range, serializable ─► from here, if it is here
-    Put, DeleteRange, Txn      ─► ranges that meet the written keys are forgotten
+    Range, linearizable or not ─► kept           Range, serializable ─► from the cache, if kept
+    Put, DeleteRange, Txn      ─► ranges that overlap the written keys are dropped
     Compact(r)                 ─► reads at a revision below r are refused as compacted
 
-Writes that go past this proxy are not seen: a serializable read may be old by any amount, as with
-etcd's proxy. A read that was under way while a write of its keys was is not kept, so that what is
-kept is never older than a write that came this way. What one user read is given to nobody else: the
-token is part of the key. The least recently used answers go first when there are too many or they
+Writes that do not pass this proxy are not seen: a serializable read may be old by any amount, as
+with etcd's proxy. A read that overlapped a write in time and keys is not kept, so no kept response
+is older than a write through this proxy. What one user read is never returned to another: the token
+is part of the key. The least recently used responses are dropped when there are too many or they
 are too large.
 """
 
 from collections import OrderedDict
 from typing import Final
 
+from kvstore.proxy.key_ranges import KeyRange, overlap
+
 ENTRIES_MAX: Final = 2048
 BYTES_MAX: Final = 256 << 20
-_OPEN_END: Final = b"\0"
 
 Key = tuple[str, bytes]  # token, request
-_Span = tuple[bytes, bytes | None]  # end None: the one key; b"": no end
 
 
-class Reading:
-    """A read that is under way."""
+class PendingRead:
+    """A read that is in flight."""
 
     __slots__ = ("is_dirty", "key", "revision", "span")
 
-    def __init__(self, key: Key, span: _Span, revision: int) -> None:
+    def __init__(self, key: Key, span: KeyRange, revision: int) -> None:
         self.key = key
         self.span = span
-        self.revision = revision  # 0: it is of now, and may get old
-        self.is_dirty = False
+        self.revision = revision  # 0: the current one, so that writes make the response outdated
+        self.is_dirty = False  # a write of its keys was sent meanwhile
 
 
 class RangeCache:
-    """Answers by token and request."""
+    """Responses by token and request."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self._answers: OrderedDict[Key, tuple[bytes, Reading]] = OrderedDict()
-        self._points: dict[bytes, set[Key]] = {}  # by the one key they are of
-        self._spans: dict[_Span, set[Key]] = {}
-        self._readings: set[Reading] = set()
+        self._responses: OrderedDict[Key, tuple[bytes, PendingRead]] = OrderedDict()
+        self._points: dict[bytes, set[Key]] = {}  # those of one key, by that key
+        self._spans: dict[KeyRange, set[Key]] = {}  # those of more keys
+        self._pending: set[PendingRead] = set()
         self._size_bytes = 0
         self.compacted = -1
 
     def __len__(self) -> int:
-        """Return how many answers there are."""
-        return len(self._answers)
+        """Return how many responses are kept."""
+        return len(self._responses)
 
     def get(self, key: Key) -> bytes | None:
-        """Return an answer, if it is here."""
-        found = self._answers.get(key)
+        """Return a response, if it is kept."""
+        found = self._responses.get(key)
         if found is None:
             return None
-        self._answers.move_to_end(key)
+        self._responses.move_to_end(key)
         return found[0]
 
-    def begin(self, key: Key, start: bytes, end: bytes, revision: int) -> Reading:
-        """Note that start … end is being read; keep() or give_up() must follow."""
-        reading = Reading(key, (start, _upper(end)), revision)
-        self._readings.add(reading)
-        return reading
+    def begin(self, key: Key, span: KeyRange, revision: int) -> PendingRead:
+        """Note that a range is being read; keep() or discard() must follow."""
+        read = PendingRead(key, span, revision)
+        self._pending.add(read)
+        return read
 
-    def give_up(self, reading: Reading) -> None:
-        """Note that a read brought no answer."""
-        self._readings.discard(reading)
+    def discard(self, read: PendingRead) -> None:
+        """Note that a read has ended; does nothing after keep()."""
+        self._pending.discard(read)
 
-    def keep(self, reading: Reading, answer: bytes) -> None:
-        """Keep the answer of a read, unless it may be older than a write."""
-        self._readings.discard(reading)
-        key = reading.key
-        if reading.is_dirty or 0 < reading.revision <= self.compacted:
+    def keep(self, read: PendingRead, response: bytes) -> None:
+        """Keep the response of a read, unless it may be older than a write."""
+        self._pending.discard(read)
+        key = read.key
+        if read.is_dirty or 0 < read.revision <= self.compacted:
             return
-        if len(answer) > self._bytes_max:
+        if len(response) > self._bytes_max:
             return
         self._drop(key)
-        if not reading.revision:
-            self._index(reading).add(key)
-        self._answers[key] = (answer, reading)
-        self._size_bytes += len(answer)
-        while len(self._answers) > self._entries_max or self._size_bytes > self._bytes_max:
-            self._drop(next(iter(self._answers)))
+        if not read.revision:
+            self._index(read.span).add(key)
+        self._responses[key] = (response, read)
+        self._size_bytes += len(response)
+        while len(self._responses) > self._entries_max or self._size_bytes > self._bytes_max:
+            self._drop(next(iter(self._responses)))
 
-    def invalidate(self, start: bytes, end: bytes) -> None:
-        """Forget every answer of now that meets the written range; also reads under way."""
-        upper = _upper(end)
-        for reading in self._readings:
-            if not reading.revision and _meet(reading.span, start, upper):
-                reading.is_dirty = True
-        met = [keys for span, keys in self._spans.items() if _meet(span, start, upper)]
-        if upper is None:
-            met.append(self._points.get(start, set()))
+    def invalidate(self, written: KeyRange) -> None:
+        """Drop all responses at the current revision that overlap a written range.
+
+        Reads that are in flight will not be kept either.
+        """
+        for read in self._pending:
+            if not read.revision and overlap(read.span, written):
+                read.is_dirty = True
+        dropped = [keys for span, keys in self._spans.items() if overlap(span, written)]
+        start, end = written
+        if not end:
+            dropped.append(self._points.get(start, set()))
         else:
             points = self._points.items()
-            met += [keys for point, keys in points if _meet((point, None), start, upper)]
-        for key in [key for keys in met for key in keys]:
+            dropped += [keys for point, keys in points if overlap((point, b""), written)]
+        for key in [key for keys in dropped for key in keys]:
             self._drop(key)
 
     def compact(self, revision: int) -> None:
         """Note a compaction."""
         self.compacted = max(self.compacted, revision)
 
-    def _index(self, reading: Reading) -> set[Key]:
-        start, upper = reading.span
-        if upper is None:
-            return self._points.setdefault(start, set())
-        return self._spans.setdefault(reading.span, set())
+    def _index(self, span: KeyRange) -> set[Key]:
+        start, end = span
+        return self._spans.setdefault(span, set()) if end else self._points.setdefault(start, set())
 
     def _drop(self, key: Key) -> None:
-        found = self._answers.pop(key, None)
+        found = self._responses.pop(key, None)
         if found is None:
             return
-        answer, reading = found
-        self._size_bytes -= len(answer)
-        if reading.revision:
+        response, read = found
+        self._size_bytes -= len(response)
+        if read.revision:
             return
-        keys = self._index(reading)
+        keys = self._index(read.span)
         keys.discard(key)
-        if not keys and reading.span[1] is None:
-            del self._points[reading.span[0]]
-        elif not keys:
-            del self._spans[reading.span]
-
-
-def _upper(end: bytes) -> bytes | None:
-    return None if not end else b"" if end == _OPEN_END else end
-
-
-def _meet(span: _Span, start: bytes, upper: bytes | None) -> bool:
-    """Tell whether two ranges share a key."""
-    first, last = span
-    return _is_before(first, start, upper) and _is_before(start, first, last)
-
-
-def _is_before(key: bytes, start: bytes, upper: bytes | None) -> bool:
-    """Tell whether key lies before the end of a range that begins at start."""
-    if upper is None:
-        return key <= start
-    return not upper or key < upper
+        if keys:
+            return
+        start, end = read.span
+        if end:
+            del self._spans[read.span]
+        else:
+            del self._points[start]

@@ -1,9 +1,9 @@
-"""Which call of a client goes which way through the proxy, and how its errors get back.
+"""The calls of the proxy's clients: which service handles them, and how errors are returned.
 
-    KV                      cache, namespace, order        MemberList   the proxies
-    Watch, LeaseKeepAlive   shared streams                 the rest     as it is
+    KV                      cache, namespace, order        MemberList   the registered proxies
+    Watch, LeaseKeepAlive   shared streams                 the others   passed unchanged
 
-A refusal of the cluster reaches the client with its own code and text.
+An error of the cluster reaches the client with its code and text.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -13,17 +13,16 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
 from kvstore.batch import Metadata, ServiceCall
-from kvstore.errors import Code
 from kvstore.logger import Logger
 from kvstore.node.router import MALFORMED_REQUEST
+from kvstore.proxy.caching_kv import CachingKv
 from kvstore.proxy.client_streams import StreamTable
-from kvstore.proxy.counts import Counts
-from kvstore.proxy.kv import KvProxy
-from kvstore.proxy.leases import LeaseProxy
-from kvstore.proxy.members import ProxyMembers
+from kvstore.proxy.counters import ProxyCounters
+from kvstore.proxy.keep_alives import KeepAliveService
 from kvstore.proxy.namespace import Namespace
+from kvstore.proxy.registration import ProxyRegistration
 from kvstore.proxy.upstream import Upstream
-from kvstore.proxy.watch import WatchProxy
+from kvstore.proxy.watch.watch_service import WatchService
 from kvstore.runtime.local_client import CallRefusedError
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.wire import rpc
@@ -43,12 +42,12 @@ class ProxyService:
         self,
         side: SideLoop,
         upstream: Upstream,
-        kv: KvProxy,
-        watch: WatchProxy,
-        leases: LeaseProxy,
-        members: ProxyMembers,
+        kv: CachingKv,
+        watch: WatchService,
+        leases: KeepAliveService,
+        members: ProxyRegistration,
         namespace: Namespace | None,
-        counts: Counts,
+        counters: ProxyCounters,
         logger: Logger,
         *,
         is_logging: bool,
@@ -57,7 +56,7 @@ class ProxyService:
         self._upstream = upstream
         self._kv = kv
         self._namespace = namespace
-        self._counts = counts
+        self._counters = counters
         self._logger = logger
         self._is_logging = is_logging
         self.table: Final = StreamTable(side)
@@ -69,16 +68,16 @@ class ProxyService:
         }
 
     def serve(self, call: ServiceCall) -> Coroutine[None, None, None]:
-        """Return what serves one call; the frames of a stream are taken from now on."""
+        """Return the coroutine that serves a call; frames of a stream are accepted from now on."""
         method = METHODS[call[1]]
-        self._counts.begun(method.id)
+        self._counters.count_start(method.id)
         if method.kind == Kind.BIDI:
-            return self._stream(call)
+            return self._bidi(call)
         if method.kind == Kind.SERVER_STREAM:
-            return self._many(call)
-        return self._one(call)
+            return self._server_stream(call)
+        return self._unary_call(call)
 
-    async def _one(self, call: ServiceCall) -> None:
+    async def _unary_call(self, call: ServiceCall) -> None:
         call_id, method, body, metadata = call
         self._log(method, "request", body)
         code, answer = 0, b""
@@ -92,51 +91,52 @@ class ProxyService:
             code, answer = MALFORMED_REQUEST.code, MALFORMED_REQUEST.text.encode()
         except CallRefusedError as refused:
             code, answer = refused.code, refused.text.encode()
-        self._counts.ended(method, _name(code))
+        self._counters.count_end(method, code)
         if not code:
             self._log(method, "response", answer)
         self._side.reply(call_id, code, answer)
 
-    async def _many(self, call: ServiceCall) -> None:
+    async def _server_stream(self, call: ServiceCall) -> None:
         call_id, method, body, _ = call
         self._log(method, "request", body)
         stream = self.table.open(call)
         try:
-            await self._finished(call_id, method, self._passed_on(stream.send_with_room, call))
+            serving = self._forward(stream.send_within_window, call)
+            await self._end_with(call_id, method, serving)
         finally:
             self.table.close(stream)
 
-    async def _passed_on(self, send: Callable[[bytes], Awaitable[None]], call: ServiceCall) -> None:
+    async def _forward(self, send: Callable[[bytes], Awaitable[None]], call: ServiceCall) -> None:
         _, method, body, metadata = call
-        async for message in self._answers(method, body, metadata):
+        async for message in self._responses(method, body, metadata):
             await send(message)
 
-    def _answers(self, method: int, body: bytes, metadata: Metadata) -> AsyncIterator[bytes]:
+    def _responses(self, method: int, body: bytes, metadata: Metadata) -> AsyncIterator[bytes]:
         if method == rpc.RANGE_STREAM:
             return self._kv.range_stream(body, metadata)
         return self._upstream.server_stream(method, body, metadata)
 
-    def _stream(self, call: ServiceCall) -> Coroutine[None, None, None]:
+    def _bidi(self, call: ServiceCall) -> Coroutine[None, None, None]:
         stream = self.table.open(call)
 
         async def serve() -> None:
             try:
-                await self._finished(call[0], call[1], self._streams[call[1]](stream))
+                await self._end_with(call[0], call[1], self._streams[call[1]](stream))
             finally:
                 self.table.close(stream)
 
         return serve()
 
-    async def _finished(self, call_id: int, method: int, work: Awaitable[None]) -> None:
-        """Await what serves a stream, and end the stream as it ended."""
+    async def _end_with(self, call_id: int, method: int, serving: Awaitable[None]) -> None:
+        """Wait for the coroutine that serves a stream, and end the stream with its result."""
         code, text = 0, ""
         try:
-            await work
+            await serving
         except DecodeError:
             code, text = MALFORMED_REQUEST
         except CallRefusedError as refused:
             code, text = refused.code, refused.text
-        self._counts.ended(method, _name(code))
+        self._counters.count_end(method, code)
         self._side.end(call_id, code, text)
 
     async def _time_to_live(self, body: bytes, metadata: Metadata) -> bytes:
@@ -163,7 +163,3 @@ class ProxyService:
             "grpc.method": method.name,
         }
         self._logger.info(f"{verb} payload logged as grpc.{side}.content field", **fields)
-
-
-def _name(code: int) -> str:
-    return "OK" if not code else Code(code).name.title().replace("_", "")

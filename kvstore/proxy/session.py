@@ -1,10 +1,10 @@
-"""A session: a lease of the proxy's own, kept alive until it is lost.
+"""A session: a lease of the proxy itself, kept alive until it is lost.
 
-    grant() ──► keep_alive() ──── renewed at a third of the time left ────► lost: keep_alive returns
-                                                             end() ───────► so it does, at once
+    grant() ──► keep_alive() ── renewed after a third of the remaining time ──► lost: it returns
+                                                                end() ────────► it returns at once
 
-What counts is what is certain: a grant or renewal is in force from when it was *sent* for as long
-as the answer says, so the session is over here before it can be over for the cluster.
+A grant or renewal is counted from the time its request was *sent*. So the session ends here before
+it can end in the cluster.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ class Session:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the lease is certainly still in force."""
+        """Whether the lease certainly still lives in the cluster."""
         return bool(self.lease_id) and not self._ended.is_set() and self._left_s() > 0
 
     async def grant(self) -> None:
-        """Begin with a new lease; CallRefusedError if there is none to be had."""
+        """Get a new lease; CallRefusedError if that fails."""
         request = pb.LeaseGrantRequest(TTL=self._ttl_s)
         sent_s = _now_s()
         answer = await self._upstream.call(rpc.LEASE_GRANT, request.SerializeToString())
@@ -47,7 +47,7 @@ class Session:
         self.lease_id = response.ID
 
     def end(self) -> None:
-        """Renew it no more."""
+        """Stop renewing the lease."""
         self._ended.set()
 
     async def keep_alive(self) -> None:
@@ -63,13 +63,14 @@ class Session:
                 self._logger.debug("a keep-alive failed", error=error.text)
             pause_s = self._left_s() / 3 if is_renewed else min(_RETRY_S, self._ttl_s / 3)
             try:
-                await asyncio.wait_for(self._ended.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._ended.wait()
             except TimeoutError:
                 continue
         self._ended.set()
 
     async def _renew(self) -> bool:
-        """Tell whether the cluster has answered; a lease that is gone ends the session."""
+        """Tell whether the cluster has answered; an expired lease ends the session."""
         stream = await self._upstream.open(rpc.LEASE_KEEP_ALIVE)
         try:
             sent_s = _now_s()
@@ -86,7 +87,7 @@ class Session:
         return False
 
     async def revoke(self) -> bool:
-        """End the lease for the cluster too; tell whether it took note."""
+        """End the session and revoke its lease; tell whether that succeeded."""
         self.end()
         request = pb.LeaseRevokeRequest(ID=self.lease_id)
         try:

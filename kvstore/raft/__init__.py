@@ -1,1 +1,1 @@
-"""The raft algorithm: no clock, no disk, no network, nothing of the project."""
+"""The Raft algorithm without IO; it imports nothing of the project, RawNode is its interface."""

@@ -1,5 +1,5 @@
-"""What a candidate or pre-candidate does: count the answers to what it asked, until it wins,
-loses, or hears of a leader in its own term, whom it then follows.
+"""Messages to a candidate or pre-candidate: it counts responses until it wins or loses, or follows
+the leader of its own term.
 """
 
 from kvstore.raft import follower
@@ -10,15 +10,15 @@ from kvstore.raft.transitions import become_follower
 
 
 def on_vote_response(state: State, message: Message) -> None:
-    """Count an answer to a vote or pre-vote."""
-    asked = state.term + 1 if state.role is Role.PRE_CANDIDATE else state.term
-    if not message.reject and message.term != asked:
+    """Count a response to a vote or pre-vote request."""
+    requested = state.term + 1 if state.role is Role.PRE_CANDIDATE else state.term
+    if not message.reject and message.term != requested:
         return  # of an earlier campaign
     count_vote(state, message.from_, granted=not message.reject)
 
 
 def on_append(state: State, message: Message) -> None:
-    """Follow the leader of this term, and take its entries."""
+    """Follow the leader of this term, and append its entries."""
     become_follower(state, message.term, message.from_)
     follower.append(state, message)
 
@@ -30,6 +30,6 @@ def on_heartbeat(state: State, message: Message) -> None:
 
 
 def on_snapshot(state: State, message: Message) -> None:
-    """Follow the leader of this term, and take its snapshot."""
+    """Follow the leader of this term, and restore its snapshot."""
     become_follower(state, message.term, message.from_)
     follower.snapshot(state, message)

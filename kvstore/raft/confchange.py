@@ -1,16 +1,16 @@
-"""Who takes part, and the only ways that may change.
+"""The configuration of the cluster, and the only ways to change it.
 
 A change of one voter at a time is simple: any majority before shares a member with any majority
 after. Several at once go through a joint configuration in which both majorities are needed:
 
     {1 2 3}  ── enter, r1 v4 ──►  {2 3 4} and {1 2 3}  ── leave ──►  {2 3 4}
 
-A voter that is to become a learner while the joint configuration lasts still votes in the outgoing
-half; it waits in learners_next, so nobody is voter and learner at once.
+A voter that is to become a learner still votes in the outgoing half of a joint configuration; until
+the joint configuration is left it is in learners_next, so no member is voter and learner at once.
 
-Functions from a configuration to the next one; a change that may not be made raises
-ConfChangeError and nothing has happened. When a change takes effect (as its entry is applied), and
-that only one is under way at a time, is the leader's business.
+These are functions from a configuration to the next one; a change that is not allowed raises
+ConfChangeError. The leader sees to it that only one change is under way at a time; a change takes
+effect when its entry is applied.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ TRANSITION_JOINT_EXPLICIT: Final = 2  # joint; left by an empty change
 _NOBODY: Final[Ids] = frozenset()
 
 
-# The change that ends a joint configuration; encoded it is empty.
+# The change that leaves a joint configuration; encoded it is empty.
 LEAVE_JOINT: Final = ConfChangeV2()
 
 
@@ -43,7 +43,7 @@ class ConfChangeError(Exception):
 
 
 class Configuration(NamedTuple):
-    """The members by what they do; outgoing is empty unless the configuration is joint."""
+    """The members by role; outgoing is empty unless the configuration is joint."""
 
     voters: Ids = _NOBODY
     outgoing: Ids = _NOBODY
@@ -53,17 +53,17 @@ class Configuration(NamedTuple):
 
     @property
     def is_joint(self) -> bool:
-        """Whether two majorities are needed."""
+        """Whether majorities of two sets are needed."""
         return bool(self.outgoing)
 
     @property
     def all_voters(self) -> Ids:
-        """Everyone whose vote counts in either half."""
+        """All members that vote in either half."""
         return self.voters | self.outgoing
 
     @property
     def members(self) -> Ids:
-        """Everyone who is sent the log."""
+        """All members to which the log is replicated."""
         return self.voters | self.outgoing | self.learners
 
 
@@ -78,7 +78,7 @@ def as_v2(change: Change) -> ConfChangeV2:
 
 
 def wants_leave(change: Change) -> bool:
-    """Tell whether the change is the one that ends a joint configuration."""
+    """Tell whether the change leaves a joint configuration."""
     v2 = as_v2(change)
     return v2.transition == TRANSITION_AUTO and not v2.changes
 
@@ -158,7 +158,7 @@ def _changed(configuration: Configuration, changes: Iterable[ConfChangeSingle]) 
     learners_next = set(configuration.learners_next)
     for kind, node_id in changes:
         if node_id == NO_NODE or kind == ConfChangeType.UPDATE_NODE:
-            continue  # refused by the one who applies it, or no concern of raft
+            continue  # a refused change, or one that does not concern raft
         if kind == ConfChangeType.ADD_LEARNER_NODE and node_id in learners:
             continue
         voters.discard(node_id)
@@ -182,7 +182,7 @@ def _changed(configuration: Configuration, changes: Iterable[ConfChangeSingle]) 
 
 
 def _check(configuration: Configuration) -> None:
-    """Refuse a configuration that contradicts itself."""
+    """Raise ConfChangeError for an inconsistent configuration."""
     voters, outgoing, learners, learners_next, auto_leave = configuration
     if NO_NODE in configuration.members:
         raise ConfChangeError("0 is not a member's id")

@@ -1,23 +1,28 @@
 """Configuration changes as the data of log entries: raftpb.ConfChange and ConfChangeV2.
 
-The only data raft looks into (a leader checks a change before it enters the log), hence the only
-one it encodes. Field numbers:
+This is the only data raft looks into (a leader checks a change before it enters the log), so it is
+the only data raft encodes. Field numbers:
 
     ConfChange         id=1 type=2 node_id=3 context=4
     ConfChangeV2       transition=1 changes=2 context=3      ConfChangeSingle   type=1 node_id=2
 
 Written as etcd writes it: type and node_id always, a V1 id only if it is not 0 (the entries of a
-fresh cluster have none), context only if not empty. Read leniently: absent is 0, unknown fields
-are passed over.
+fresh cluster have none), context only if it is not empty. When read, an absent field is 0 and
+unknown fields are skipped. An unknown change type or transition is an error: it must not be taken
+for an addition.
+
+The package raft imports nothing of the project, so it has a few lines of varint code of its own.
+`kvstore.wire.raft_codec` offers the same functions with its own error type.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from kvstore.raft.confchange import Change
+from kvstore.raft.confchange import TRANSITION_JOINT_EXPLICIT, Change
 from kvstore.raft.model import (
     ConfChange,
     ConfChangeSingle,
+    ConfChangeType,
     ConfChangeV2,
     EntryType,
 )
@@ -27,10 +32,12 @@ _FIXED64: Final = 1
 _BYTES: Final = 2
 _FIXED32: Final = 5
 _VARINT_BYTES_MAX: Final = 10
+_CHANGE_TYPE_MAX: Final = max(ConfChangeType)
+_TRANSITION_MAX: Final = TRANSITION_JOINT_EXPLICIT
 
 
 class ConfChangeDecodeError(Exception):
-    """The data is no configuration change."""
+    """The data is no configuration change that this version knows."""
 
 
 def entry_type(change: Change) -> EntryType:
@@ -40,7 +47,7 @@ def entry_type(change: Change) -> EntryType:
 
 
 def encode(change: Change) -> bytes:
-    """Return change as the data of a log entry; the plain end of a joint one has none."""
+    """Return change as the data of a log entry; the change that leaves a joint one is empty."""
     if isinstance(change, ConfChange):
         out = _number(1, change.id) if change.id else b""
         out += _number(2, change.type) + _number(3, change.node_id)
@@ -54,13 +61,14 @@ def encode(change: Change) -> bytes:
 def decode(kind: int, data: bytes) -> Change:
     """Return the change in the data of an entry of this type; raise ConfChangeDecodeError."""
     if kind == EntryType.CONF_CHANGE:
-        return _decode_v1(data)
+        return decode_v1(data)
     if kind == EntryType.CONF_CHANGE_V2:
-        return _decode_v2(data)
+        return decode_v2(data)
     raise ConfChangeDecodeError(f"entry type {kind} carries no configuration change")
 
 
-def _decode_v1(data: bytes) -> ConfChange:
+def decode_v1(data: bytes) -> ConfChange:
+    """Return the change in the data of a CONF_CHANGE entry; raise ConfChangeDecodeError."""
     numbers = [0, 0, 0, 0]
     context = b""
     for number, value in _fields(data):
@@ -68,24 +76,41 @@ def _decode_v1(data: bytes) -> ConfChange:
             context = value if number == 4 else context
         elif number <= 3:
             numbers[number] = value
-    return ConfChange(numbers[1], numbers[2], numbers[3], context)
+    return ConfChange(numbers[1], _known_type(numbers[2]), numbers[3], context)
 
 
-def _decode_v2(data: bytes) -> ConfChangeV2:
+def decode_v2(data: bytes) -> ConfChangeV2:
+    """Return the change in the data of a CONF_CHANGE_V2 entry; raise ConfChangeDecodeError."""
     transition, context = 0, b""
     changes: list[ConfChangeSingle] = []
     for number, value in _fields(data):
         if isinstance(value, int):
             transition = value if number == 1 else transition
         elif number == 2:
-            inner = dict(_fields(value))
-            kind, node_id = inner.get(1, 0), inner.get(2, 0)
-            if isinstance(kind, bytes) or isinstance(node_id, bytes):
-                raise ConfChangeDecodeError("a step of the change is malformed")
-            changes.append(ConfChangeSingle(kind, node_id))
+            changes.append(_decode_single(value))
         elif number == 3:
             context = value
+    if transition > _TRANSITION_MAX:
+        raise ConfChangeDecodeError(
+            f"configuration change with transition {transition}, known are 0 to {_TRANSITION_MAX}"
+        )
     return ConfChangeV2(transition, tuple(changes), context)
+
+
+def _decode_single(data: bytes) -> ConfChangeSingle:
+    fields = dict(_fields(data))
+    kind, node_id = fields.get(1, 0), fields.get(2, 0)
+    if isinstance(kind, bytes) or isinstance(node_id, bytes):
+        raise ConfChangeDecodeError("a step of the change is malformed")
+    return ConfChangeSingle(_known_type(kind), node_id)
+
+
+def _known_type(kind: int) -> int:
+    if kind > _CHANGE_TYPE_MAX:
+        raise ConfChangeDecodeError(
+            f"configuration change of type {kind}, known are 0 to {_CHANGE_TYPE_MAX}"
+        )
+    return kind
 
 
 def _number(field: int, value: int) -> bytes:
@@ -134,5 +159,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     for count, byte in enumerate(data[position : position + _VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, position + count + 1
+            if value >> 64:
+                raise ConfChangeDecodeError(f"the number at byte {position} is above 2**64 - 1")
+            return value, position + count + 1
     raise ConfChangeDecodeError(f"the number at byte {position} does not end")

@@ -1,19 +1,17 @@
-"""How a member behaves: its id, timeouts in ticks, and every limit. Defaults are etcd's.
+"""The settings of a member: its id, timeouts in ticks, and every limit. Defaults are etcd's.
 
-A tick is whatever the caller makes it (etcd: the heartbeat interval, 100 ms). Sizes of entries
-are `kvstore.raft.log.entry_size`: the data and a fixed allowance for the numbers around it.
+The caller decides how long a tick is (etcd: the heartbeat interval, 100 ms). The size of an entry
+is `kvstore.raft.log.entry_size`: the data and a fixed allowance for its other fields.
 """
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
-from kvstore.raft.model import RaftError
-
-UINT64_MAX: Final = 2**64 - 1
+from kvstore.raft.model import UINT64_MAX, RaftError
 
 
 class Rng(Protocol):
-    """The rng: a random.Random, or the simulator's."""
+    """A random number generator: a random.Random, or the simulator's."""
 
     def randrange(self, stop: int, /) -> int:
         """Return a number from 0 to stop - 1."""
@@ -22,20 +20,20 @@ class Rng(Protocol):
 
 @dataclass(slots=True)
 class Config:
-    """The settings of one member; a value that cannot be meant raises RaftError."""
+    """The settings of one member; an invalid value raises RaftError."""
 
     id: int
-    election_tick: int = 10  # ticks without a leader before a campaign; up to 2n-1, drawn
+    election_tick: int = 10  # ticks without a leader before a campaign; at random up to 2n-1
     heartbeat_tick: int = 1
     max_size_per_message: int = 1 << 20  # bytes of entries; one entry may be larger
-    max_inflight_messages: int = 512  # appends on their way to one follower
+    max_inflight_messages: int = 512  # unacknowledged appends to one follower
     max_committed_size_per_ready: int = 1 << 20  # bytes of entries; one entry may be larger
     max_uncommitted_size: int = 0  # bytes of data in the leader's uncommitted tail; 0: unlimited
-    max_pending_reads: int = 4096  # read-index requests a leader holds; more are passed over
+    max_pending_reads: int = 4096  # read-index requests waiting at a leader; more are dropped
     pre_vote: bool = True
     check_quorum: bool = True
     step_down_on_removal: bool = False  # etcd: the server ends the process instead
-    tells_commits: bool = True  # at once; else the caller has it done when there is time
+    notifies_commits: bool = True  # by itself, at once; False: see RawNode.commit_notifications
 
     def __post_init__(self) -> None:
         """Check every value against its limits."""

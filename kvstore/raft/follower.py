@@ -1,12 +1,12 @@
-"""What a follower does: take the leader's word for the log, and pass on what is not for it.
+"""Messages to a follower: it appends the leader's entries, and forwards what only a leader can do.
 
-    append     fits after (index, term) → take it, answer the last index we now share
-               does not fit             → refuse, with the furthest place where we may agree
-               before our commit        → answer our commit: all up to there is shared
+    append     log has (index, term)    → append, acknowledge the last index both logs share
+               log does not             → reject, with the last position where both may agree
+               before our commit index  → acknowledge our commit index: both share all up to there
     snapshot   ahead of our log         → it replaces the log, the configuration and the state
 
-The laws: an answer speaks for what is saved; nothing committed is ever replaced. A message that
-would break them is passed over with a warning: a bad peer must not take this member down.
+Invariants: an acknowledgement covers only what is saved; a committed entry is never replaced. A
+message that would break them is ignored with a warning: a bad peer must not stop this member.
 """
 
 from kvstore.raft import confchange
@@ -28,31 +28,31 @@ from kvstore.raft.state import State, send, warn
 
 
 def on_append(state: State, message: Message) -> None:
-    """Take entries from the leader."""
-    _hear_leader(state, message)
+    """Append entries of the leader."""
+    _note_leader(state, message)
     append(state, message)
 
 
 def on_heartbeat(state: State, message: Message) -> None:
-    """Take the commit index from the leader."""
-    _hear_leader(state, message)
+    """Commit what the leader has committed."""
+    _note_leader(state, message)
     heartbeat(state, message)
 
 
 def on_snapshot(state: State, message: Message) -> None:
-    """Take a snapshot from the leader."""
-    _hear_leader(state, message)
+    """Restore a snapshot of the leader."""
+    _note_leader(state, message)
     snapshot(state, message)
 
 
 def on_timeout_now(state: State, message: Message) -> None:
-    """Campaign at once: the leader hands over to this member, and says what is committed."""
-    _hear_commit(state, message)
+    """Campaign at once: the leader transfers leadership; the message has its commit index."""
+    _commit_from_leader(state, message)
     start_campaign(state, transfer=True)
 
 
 def on_read_index_response(state: State, message: Message) -> None:
-    """Take the leader's answer to a read-index request of ours."""
+    """Handle the leader's answer to a read-index request of this member."""
     if len(message.entries) != 1:
         warn(state, f"{message.from_:x} answered {len(message.entries)} reads at once")
         return
@@ -60,7 +60,7 @@ def on_read_index_response(state: State, message: Message) -> None:
 
 
 def forward(state: State, message: Message) -> None:
-    """Pass on to the leader what only it can do; without a leader it is lost, as any message."""
+    """Forward to the leader what only it can do; without a leader the message is lost."""
     if state.lead != NO_NODE:
         message.to = state.lead
         send(state, message)
@@ -85,9 +85,9 @@ def propose(state: State, entries: list[Entry]) -> ProposeResult:
 
 
 def append(state: State, message: Message) -> None:
-    """Put the leader's entries into the log, or say where to try."""
+    """Append the leader's entries, or reject them with a hint where the logs may agree."""
     log, entries = state.log, message.entries
-    if not _is_run(message):
+    if not _is_consecutive(message):
         warn(state, f"{message.from_:x} sent entries that do not follow one another")
         return
     if message.index < log.committed:
@@ -111,13 +111,13 @@ def append(state: State, message: Message) -> None:
 
 
 def heartbeat(state: State, message: Message) -> None:
-    """Answer the leader's heartbeat, and commit what it says is committed."""
-    _hear_commit(state, message)
+    """Answer the leader's heartbeat, and commit what it has committed."""
+    _commit_from_leader(state, message)
     send(state, Message(MessageType.HEARTBEAT_RESP, message.from_, context=message.context))
 
 
-def _hear_commit(state: State, message: Message) -> None:
-    """Commit what the leader says is committed, of what it knows this log to hold."""
+def _commit_from_leader(state: State, message: Message) -> None:
+    """Advance the commit index to the message's, which this log must have reached."""
     log = state.log
     if message.commit > log.last_index:
         warn(
@@ -130,9 +130,9 @@ def _hear_commit(state: State, message: Message) -> None:
 
 
 def snapshot(state: State, message: Message) -> None:
-    """Let a snapshot replace log and configuration, if it is news; answer how far we are."""
+    """Replace log and configuration by a snapshot if it is ahead; acknowledge in any case."""
     metadata = (message.snapshot or EMPTY_SNAPSHOT).metadata
-    if message.snapshot is not None and _is_news(state, message.from_, metadata):
+    if message.snapshot is not None and _should_restore(state, message.from_, metadata):
         try:
             configuration = confchange.restore(metadata.conf_state)
         except ConfChangeError as error:
@@ -144,13 +144,13 @@ def snapshot(state: State, message: Message) -> None:
     _acknowledge(state, message.from_, state.log.committed)
 
 
-def _hear_leader(state: State, message: Message) -> None:
+def _note_leader(state: State, message: Message) -> None:
     state.election_elapsed = 0
     state.lead = message.from_
 
 
-def _is_run(message: Message) -> bool:
-    """Tell whether the entries are numbered on from message.index, in terms that do not fall."""
+def _is_consecutive(message: Message) -> bool:
+    """Tell whether the entries follow message.index without a gap, in terms that do not fall."""
     index, term = message.index, message.log_term
     for entry in message.entries:
         index += 1
@@ -160,7 +160,7 @@ def _is_run(message: Message) -> bool:
     return term <= message.term
 
 
-def _is_news(state: State, from_: int, metadata: SnapshotMetadata) -> bool:
+def _should_restore(state: State, from_: int, metadata: SnapshotMetadata) -> bool:
     log, conf_state = state.log, metadata.conf_state
     if metadata.index <= log.committed:
         return False
@@ -168,13 +168,13 @@ def _is_news(state: State, from_: int, metadata: SnapshotMetadata) -> bool:
         warn(state, f"{from_:x} sent a snapshot at {metadata.index} without this member in it")
         return False
     if log.matches(metadata.index, metadata.term):
-        log.commit_to(metadata.index)  # we have all of it as entries
+        log.commit_to(metadata.index)  # this log has all of it as entries
         return False
     return True
 
 
 def _acknowledge(state: State, to: int, index: int) -> None:
-    """Say that our log is the leader's up to index; a word not gone out yet is said anew."""
+    """Acknowledge everything up to index; an acknowledgement not sent yet is updated."""
     late = state.messages_late
     last = late[-1] if late else None
     if last is not None and (last.type, last.to, last.term, last.reject) == (

@@ -1,12 +1,12 @@
-"""What a leader does: append, replicate, commit; answer reads; hand over.
+"""What a leader does: append, replicate, commit; answer reads; transfer leadership.
 
-    propose ──► log ──► appends ──► acknowledged by a quorum ──► committed ──► everyone is told
+    propose ──► log ──► appends ──► acknowledged by a quorum ──► committed ──► notified
 
-Followers answer appends with how far their logs agree (see progress); refusals say where to try
-again, so finding the place takes about one round a term, not one an entry.
+Followers answer appends with how far their logs agree (see progress). A rejection has a hint where
+to try again, so finding the position takes about one round per term, not one per entry.
 
-The laws: a leader only ever appends to its log; it commits by counting only entries of its own
-term; one configuration change is under way at a time.
+Invariants: a leader only appends to its log; by counting it commits only entries of its own term;
+one configuration change is under way at a time.
 """
 
 from collections.abc import Sequence
@@ -18,28 +18,28 @@ from kvstore.raft.model import NO_NODE, Entry, EntryType, Message, MessageType
 from kvstore.raft.progress import Progress, ProgressKind
 from kvstore.raft.read_index import ReadRequest
 from kvstore.raft.ready import ProposeOutcome, ProposeResult
-from kvstore.raft.replication import advance_commit, want_append, want_appends
+from kvstore.raft.replication import advance_commit, schedule_append, schedule_appends
 from kvstore.raft.state import State, send, warn
 
 # Proposals.
 
 
 def propose(state: State, datas: Sequence[bytes]) -> ProposeResult:
-    """Append datas as one run of entries, all or none."""
+    """Append datas as consecutive entries, all or none."""
     refusal = _refuse(state, datas)
     if refusal is not None:
         return refusal
     term, first = state.term, state.log.last_index + 1
-    make = tuple.__new__  # the hot path of every write: half the price of Entry(...)
+    make = tuple.__new__  # the hot path of every write: this costs half as much as Entry(...)
     state.log.append(
         [make(Entry, (0, term, index, data)) for index, data in enumerate(datas, first)]
     )
-    want_appends(state, even_empty=False)
+    schedule_appends(state, even_empty=False)
     return ProposeResult(ProposeOutcome.ACCEPTED, first, term)
 
 
 def propose_change(state: State, change: Change) -> ProposeResult:
-    """Append a configuration change, if it may be made now."""
+    """Append a configuration change, if it is allowed now."""
     data = confchange_codec.encode(change)
     refusal = _refuse(state, (data,))
     if refusal is not None:
@@ -52,12 +52,12 @@ def propose_change(state: State, change: Change) -> ProposeResult:
     index = state.log.last_index + 1
     state.pending_conf_index = index
     state.log.append([Entry(confchange_codec.entry_type(change), state.term, index, data)])
-    want_appends(state, even_empty=False)
+    schedule_appends(state, even_empty=False)
     return ProposeResult(ProposeOutcome.ACCEPTED, index, state.term)
 
 
 def on_proposal(state: State, message: Message) -> None:
-    """Append what a follower forwarded; what cannot be taken is lost, as any message."""
+    """Append what a follower forwarded; what is refused is lost, like a lost message."""
     if not message.entries or _refuse(state, [entry.data for entry in message.entries]):
         return
     term, first = state.term, state.log.last_index + 1
@@ -73,17 +73,17 @@ def on_proposal(state: State, message: Message) -> None:
                 state.pending_conf_index = index
         entries.append(Entry(kind, term, index, data))
     state.log.append(entries)
-    want_appends(state, even_empty=False)
+    schedule_appends(state, even_empty=False)
 
 
 def leave_joint(state: State) -> None:
-    """Propose the end of a joint configuration that is to end by itself, once it is applied."""
+    """Propose to leave a joint configuration with auto_leave, once it is applied."""
     if state.configuration.auto_leave and state.log.applied >= state.pending_conf_index:
         propose_change(state, confchange.LEAVE_JOINT)
 
 
 def change_refusal(state: State, change: Change) -> str:
-    """Return why a change may not enter the log now, or nothing."""
+    """Return why a change may not be appended now, or an empty text."""
     if state.pending_conf_index > state.log.applied:
         return (
             f"an earlier change may be under way: entry {state.pending_conf_index},"
@@ -107,7 +107,7 @@ def _forwarded_change_refusal(state: State, kind: int, data: bytes) -> str:
 
 
 def _refuse(state: State, datas: Sequence[bytes]) -> ProposeResult | None:
-    """Return why datas cannot be appended; if they can, count them as uncommitted."""
+    """Return why datas cannot be appended; if they can be, count them as uncommitted."""
     if state.id not in state.progress:
         return ProposeResult(ProposeOutcome.REMOVED)
     if state.transferee != NO_NODE:
@@ -115,15 +115,15 @@ def _refuse(state: State, datas: Sequence[bytes]) -> ProposeResult | None:
     limit = state.config.max_uncommitted_size
     if limit:
         size_bytes, tail_bytes = sum(map(len, datas)), state.uncommitted_bytes
-        # Empty ones always fit (they end joint configurations), and so does anything into an
-        # empty tail: otherwise a large one could never be proposed.
+        # Empty data always fits (it leaves joint configurations), and so does anything into an
+        # empty tail: otherwise large data could never be proposed.
         if size_bytes and tail_bytes and tail_bytes + size_bytes > limit:
             return ProposeResult(ProposeOutcome.UNCOMMITTED_FULL)
         state.uncommitted_bytes += size_bytes
     return None
 
 
-# Answers to appends.
+# Responses to appends.
 
 
 def acknowledge_own(state: State) -> None:
@@ -134,10 +134,10 @@ def acknowledge_own(state: State) -> None:
 
 
 def commit_alone(state: State) -> bool:
-    """Commit all there is if this member is the whole cluster; tell whether it is.
+    """Commit the whole log if this member is the whole cluster; tell whether it is.
 
-    For the round in which the entries are saved: the caller saves them before it applies them.
-    With a learner beside it, word of the commit could get there before the entries are saved here.
+    For the round in which the entries are saved: the caller lets nothing of them leave the member
+    before they are durable. Not with a learner: it could be notified of the commit before that.
     """
     if len(state.progress) != 1 or not state.is_only_voter:
         return False
@@ -149,27 +149,27 @@ def commit_alone(state: State) -> bool:
 
 
 def on_append_response(state: State, message: Message) -> None:
-    """Learn how far a follower's log agrees, and send it what it lacks."""
+    """Update a follower's progress, and schedule what it lacks."""
     progress = state.progress.get(message.from_)
     if progress is None:
         return
     progress.recent_active = True
     if message.reject:
-        _step_back(state, message, progress)
+        _on_rejected(state, message, progress)
         return
     if message.index > state.log.last_index:
         warn(state, f"{message.from_:x} acknowledged entry {message.index}, which was never sent")
         return
     recovers = progress.kind is ProgressKind.PROBE and progress.match == message.index
     if progress.acknowledged(message.index) or recovers:
-        _move_on(state, message, progress)
+        _on_acknowledged(state, message, progress)
 
 
-def _step_back(state: State, message: Message, progress: Progress) -> None:
+def _on_rejected(state: State, message: Message, progress: Progress) -> None:
     """Try again where both logs may agree.
 
-    The follower holds log_term at reject_hint, so at every index up to there where our term is
-    greater, the logs differ: skip them all.
+    The follower has log_term at reject_hint, so the logs differ at every index up to there where
+    our term is greater: skip them all.
     """
     hint = message.reject_hint
     if message.log_term > 0:
@@ -177,49 +177,51 @@ def _step_back(state: State, message: Message, progress: Progress) -> None:
     if progress.rejected(message.index, hint):
         if progress.kind is ProgressKind.REPLICATE:
             progress.become_probe()
-        want_append(state, message.from_, even_empty=True)
+        schedule_append(state, message.from_, even_empty=True)
 
 
-def _move_on(state: State, message: Message, progress: Progress) -> None:
+def _on_acknowledged(state: State, message: Message, progress: Progress) -> None:
     from_, log = message.from_, state.log
     if progress.kind is ProgressKind.PROBE:
         progress.become_replicate()
     elif progress.kind is ProgressKind.REPLICATE:
         progress.free_inflight(message.index)
     elif progress.match + 1 >= log.first_index:
-        # Whatever snapshot it took, the log can bring it on from here.
+        # Whichever snapshot it has restored, the log has everything after it.
         progress.become_probe()
         progress.become_replicate()
-    if not _commit(state) and _tells_commits(state) and progress.can_bump_commit(log.committed):
-        want_append(state, from_, even_empty=True)
-    want_append(state, from_, even_empty=False)
+    if not _commit(state) and _notifies_commits(state) and progress.can_bump_commit(log.committed):
+        schedule_append(state, from_, even_empty=True)
+    schedule_append(state, from_, even_empty=False)
     if from_ == state.transferee:
-        let_campaign(state)
+        send_timeout_now(state)
 
 
 def _commit(state: State) -> bool:
     if not advance_commit(state):
         return False
     reads.release_postponed(state)
-    if _tells_commits(state):
-        want_appends(state, even_empty=True)
+    if _notifies_commits(state):
+        schedule_appends(state, even_empty=True)
     return True
 
 
-def _tells_commits(state: State) -> bool:
-    """Tell whether commits are told at once; changes of members are: one may go with the change."""
-    return state.config.tells_commits or state.pending_conf_index > state.log.applied
+def _notifies_commits(state: State) -> bool:
+    """Tell whether commits are notified at once; those of changes of members always are: a member
+    that leaves with the change may not send a later notification.
+    """
+    return state.config.notifies_commits or state.pending_conf_index > state.log.applied
 
 
 def on_heartbeat_response(state: State, message: Message) -> None:
-    """Take a sign of life: send on, and count it for the reads that wait."""
+    """Note that a follower is active: resume sending, and count its confirmation of reads."""
     progress = state.progress.get(message.from_)
     if progress is None:
         return
     progress.recent_active = True
     progress.flow_paused = False
     if progress.match < state.log.last_index or progress.kind is ProgressKind.PROBE:
-        want_append(state, message.from_, even_empty=True)
+        schedule_append(state, message.from_, even_empty=True)
     if not message.context:
         return
     if state.reads.acknowledge(message.from_, message.context):
@@ -232,22 +234,22 @@ def on_heartbeat_response(state: State, message: Message) -> None:
 
 
 def on_read_index(state: State, message: Message) -> None:
-    """Take a read-index request of a follower."""
+    """Add a read-index request of a follower."""
     if len(message.entries) != 1:
         warn(state, f"{message.from_:x} asked for {len(message.entries)} reads at once")
         return
-    reads.ask(state, ReadRequest(message.from_, message.entries[0].data))
+    reads.add(state, ReadRequest(message.from_, message.entries[0].data))
 
 
 def on_transfer_leader(state: State, message: Message) -> None:
-    """Hand over to the member the message names as its sender."""
+    """Transfer leadership to the member that the message names as its sender."""
     transfer(state, message.from_)
 
 
 def transfer(state: State, to: int) -> None:
-    """Hand over to a voter: bring its log up to date, then let it campaign at once.
+    """Transfer leadership to a voter: bring its log up to date, then send it TIMEOUT_NOW.
 
-    No proposals are taken meanwhile; it is given up after an election timeout.
+    Proposals are refused meanwhile; the transfer is aborted after an election timeout.
     """
     progress = state.progress.get(to)
     if progress is None or progress.is_learner or to in (state.id, state.transferee):
@@ -255,17 +257,17 @@ def transfer(state: State, to: int) -> None:
     state.election_elapsed = 0
     state.transferee = to
     if progress.match == state.log.last_index:
-        let_campaign(state)
+        send_timeout_now(state)
     else:
-        want_append(state, to, even_empty=True)
+        schedule_append(state, to, even_empty=True)
 
 
-def let_campaign(state: State) -> None:
-    """Let the transferee campaign once it has all there is and no change of members is under way.
+def send_timeout_now(state: State) -> None:
+    """Let the transferee campaign once it has the whole log and no change of members is under way.
 
-    One that does not know of a committed change might need the vote of a member that has gone:
-    of this one, if it removed itself. So it is told what is committed in the same message, for
-    messages overtake one another, and get lost.
+    A transferee that does not know of a committed change might need the vote of a removed member:
+    of this one, if it removed itself. So the message has the commit index: other messages may
+    arrive later than this one, or get lost.
     """
     log, progress = state.log, state.progress.get(state.transferee)
     if progress is None or progress.match < log.last_index:
@@ -276,14 +278,14 @@ def let_campaign(state: State) -> None:
 
 
 def unreachable(state: State, member: int) -> None:
-    """Take note that something sent to member was probably lost."""
+    """Note that a message to member was probably lost."""
     progress = state.progress.get(member)
     if progress is not None and progress.kind is ProgressKind.REPLICATE:
         progress.become_probe()
 
 
 def snapshot_sent(state: State, member: int, *, ok: bool) -> None:
-    """Take note how sending a snapshot ended; appends go on after the next sign of life."""
+    """Note how sending a snapshot ended; appends resume after the next message of the member."""
     progress = state.progress.get(member)
     if progress is None or progress.kind is not ProgressKind.SNAPSHOT:
         return

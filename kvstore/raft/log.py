@@ -1,32 +1,34 @@
-"""The replicated log of one member: a list with an offset, and four marks on it.
+"""The replicated log of one member: a list of entries with an offset, and three indexes into it.
 
-         compacted │ kept in memory
+         compacted │ in memory
     1 … offset     │ offset+1 … applied … committed … last
                    │            stable: saved up to here, anywhere from offset to last
 
-The laws: applied <= committed <= last; committed never falls; what is committed is never replaced;
-an entry that is not stable is neither applied nor acknowledged. stable may lie before committed (a
-quorum of others has the entry, our disk not yet).
+Invariants: applied <= committed <= last; committed never decreases; a committed entry is never
+replaced; an entry that is not stable is neither applied nor acknowledged. stable may be less than
+committed (a quorum of others has saved the entry, this member has not yet).
 
-A received snapshot replaces everything: the list is then empty from the snapshot's index on, and
+A received snapshot replaces everything: the list then starts empty after the snapshot's index, and
 nothing is applied before the snapshot is (`pending_snapshot`).
 
-It does not know terms beyond those of its entries, nor who leads; it writes nothing anywhere.
+The log knows no terms except those of its entries, and no roles; it writes no files.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 from kvstore.raft.model import Entry, EntryType, RaftError, Snapshot
 
-# An upper bound for type, term, index and lengths around the data in realistic logs; the limits
-# built on entry_size need no exact count.
+# An upper bound for the encoded type, term, index and lengths in realistic logs; limits by
+# entry_size need no exact size.
 ENTRY_OVERHEAD_BYTES: Final = 24
 
 
 def entry_size(entry: Entry) -> int:
-    """Return what an entry counts for against limits, in bytes."""
+    """Return the size of an entry that counts against limits, in bytes."""
     return len(entry.data) + ENTRY_OVERHEAD_BYTES
 
 
@@ -45,7 +47,7 @@ class Log:
 
     @property
     def first_index(self) -> int:
-        """The first index still in memory (there may be no entry there yet)."""
+        """The first index in memory (there may be no entry there yet)."""
         return self.offset + 1
 
     @property
@@ -59,18 +61,18 @@ class Log:
         return self.entries[-1].term if self.entries else self.offset_term
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of the entry at index, or None if it is compacted or not there."""
+        """Return the term of the entry at index; None if it is compacted or does not exist."""
         position = index - self.offset - 1
         if position >= 0:
             return self.entries[position].term if position < len(self.entries) else None
         return self.offset_term if position == -1 else None
 
     def matches(self, index: int, term: int) -> bool:
-        """Tell whether the entry at index is known and of this term."""
+        """Tell whether the entry at index is known and has this term."""
         return self.term_at(index) == term
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Tell whether a log that ends so is at least as up-to-date as this one (Raft 5.4.1)."""
+        """Tell whether a log with this last entry is as up-to-date as this one (Raft 5.4.1)."""
         own_term = self.last_term
         if last_term != own_term:
             return last_term > own_term
@@ -79,7 +81,7 @@ class Log:
     # Reading.
 
     def bounded(self, first: int, last: int, bytes_max: int) -> list[Entry]:
-        """Return entries first..last, cut after bytes_max; at least one if there is any."""
+        """Return entries first..last up to bytes_max, but at least one if there is any."""
         offset = self.offset + 1
         entries = self.entries[first - offset : last + 1 - offset]
         size_bytes = 0
@@ -90,28 +92,28 @@ class Log:
         return entries
 
     def unstable(self) -> list[Entry]:
-        """Return the entries that are still to be saved."""
+        """Return the entries that are not saved yet."""
         if self.stable >= self.offset + len(self.entries):
             return []
         return self.entries[self.stable - self.offset :]
 
     @property
     def applicable_index(self) -> int:
-        """How far entries may be applied now: committed, saved, and no snapshot before them."""
+        """The last index that may be applied now: committed, saved, and no snapshot pending."""
         if self.pending_snapshot is not None:
             return self.applied
         return min(self.committed, self.stable)
 
     def has_unapplied_conf_change(self) -> bool:
-        """Tell whether a committed configuration change waits to be applied."""
+        """Tell whether a committed configuration change is not applied yet."""
         lo, hi = self.applied - self.offset, self.committed - self.offset
         return any(entry.type != EntryType.NORMAL for entry in self.entries[lo:hi])
 
     def conflict_hint(self, index: int, term: int) -> tuple[int, int]:
         """Return the last (index', term') with index' <= index and term' <= term.
 
-        It is the furthest place where this log can still agree with one that holds term at index:
-        terms only ever grow along a log. The term is 0 where it is not known.
+        It is the last position where this log can agree with a log that has term at index, since
+        terms never decrease along a log. The term is 0 if it is not known.
         """
         while index > 0:
             own_term = self.term_at(index)
@@ -125,11 +127,11 @@ class Log:
     # Growing.
 
     def append(self, entries: list[Entry]) -> None:
-        """Add a leader's own entries; the caller numbered them from last_index + 1."""
+        """Append a leader's own entries, numbered by the caller from last_index + 1."""
         self.entries += entries
 
     def find_conflict(self, entries: Sequence[Entry]) -> int:
-        """Return the position in entries of the first that this log does not hold."""
+        """Return the position in entries of the first one that this log does not have."""
         offset, own, own_count = self.offset + 1, self.entries, len(self.entries)
         for count, entry in enumerate(entries):
             position = entry.index - offset
@@ -140,7 +142,7 @@ class Log:
         return len(entries)
 
     def replace_from(self, entries: list[Entry]) -> None:
-        """Put entries in the place of all from their first index on; nothing committed may go."""
+        """Replace everything from the first entry's index on; committed entries must not be."""
         first = entries[0].index
         if not self.committed < first <= self.last_index + 1:
             raise RaftError(
@@ -152,7 +154,7 @@ class Log:
         self.stable = min(self.stable, first - 1)
 
     def commit_to(self, index: int) -> bool:
-        """Move committed forward to index; tell whether it moved."""
+        """Advance committed to index; tell whether it changed."""
         if index <= self.committed:
             return False
         if index > self.last_index:
@@ -160,25 +162,25 @@ class Log:
         self.committed = index
         return True
 
-    # What the caller has done with it.
+    # Progress of the caller.
 
     def saved(self, index: int, term: int) -> None:
-        """Take note that all up to (index, term) is saved, unless it was replaced meanwhile."""
+        """Note that everything up to (index, term) is saved, unless it was replaced meanwhile."""
         if index > self.stable and self.matches(index, term):
             self.stable = index
 
     def applied_to(self, index: int) -> None:
-        """Take note that all up to index is applied."""
+        """Note that everything up to index is applied."""
         if not self.applied <= index <= self.committed:
             raise RaftError(
                 f"applied {index} is not between {self.applied} and committed {self.committed}"
             )
         term = self.term_at(index)
-        if term is not None:  # else a snapshot has replaced the log since, and will be applied next
+        if term is not None:  # else a snapshot has replaced the log, and is applied next
             self.applied, self.applied_term = index, term
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Let a received snapshot replace the whole log; it waits to be saved and applied."""
+        """Replace the whole log by a received snapshot, which is to be saved and applied."""
         metadata = snapshot.metadata
         self.offset, self.offset_term = metadata.index, metadata.term
         self.entries = []
@@ -186,21 +188,28 @@ class Log:
         self.pending_snapshot = snapshot
 
     def snapshot_applied(self, snapshot: Snapshot) -> None:
-        """Take note that a received snapshot is saved and applied."""
+        """Note that a received snapshot is saved and applied."""
         metadata = snapshot.metadata
         if metadata.index > self.applied:
             self.applied, self.applied_term = metadata.index, metadata.term
         if self.pending_snapshot is snapshot:
             self.pending_snapshot = None
 
-    def compact(self, index: int) -> None:
-        """Forget entries up to index, which must be applied and saved; its term stays known."""
+    def compact(self, index: int, bytes_max: int | None = None) -> int:
+        """Drop entries up to index, which must be applied and saved; its term stays known.
+
+        Stops after the entry that reaches bytes_max, if given. Returns the bytes of their data.
+        """
         if index <= self.offset:
-            return
+            return 0
         limit = min(self.applied, self.stable)
         if index > limit:
             raise RaftError(f"cannot compact to {index}: only {limit} is applied and saved")
         count = index - self.offset
+        sizes = list(accumulate(len(entry.data) for entry in self.entries[:count]))
+        if bytes_max is not None and sizes[-1] > bytes_max:
+            count = bisect_left(sizes, bytes_max) + 1
         self.offset_term = self.entries[count - 1].term
         del self.entries[:count]
-        self.offset = index
+        self.offset += count
+        return sizes[count - 1]

@@ -1,7 +1,7 @@
-"""The nouns of raft as plain data: entries, states, snapshots, configuration changes, messages.
+"""The data types of raft: entries, states, snapshots, configuration changes, messages.
 
-Numbers match etcd's raftpb (entry, message and change types), so that a codec is a table. None
-means "field not set" where the encoded form can tell the difference.
+The numbers of entry, message and change types are those of etcd's raftpb, so a codec needs only a
+table. None means "field not set" where the encoded form distinguishes that from zero.
 """
 
 from dataclasses import dataclass, field
@@ -9,18 +9,19 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 NO_NODE: Final = 0
+UINT64_MAX: Final = 2**64 - 1
 
 
 class RaftError(Exception):
-    """Raft was used against its rules, or what it holds contradicts itself; it cannot go on.
+    """Raft was used against its rules, or its state is inconsistent; it cannot continue.
 
-    Never raised for what another member sent: a message that cannot be right is passed over and
-    told in Ready.warnings.
+    Never raised for a message of another member: an invalid message is ignored and reported in
+    Ready.warnings.
     """
 
 
 class Role(IntEnum):
-    """What a member is in its term; the numbers are etcd's."""
+    """The role of a member in its term; the numbers are etcd's."""
 
     FOLLOWER = 0
     CANDIDATE = 1
@@ -41,12 +42,12 @@ class Entry(NamedTuple):
 
     type: int
     term: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed here
     data: bytes
 
 
 class HardState(NamedTuple):
-    """What must survive a crash before a message that depends on it may leave."""
+    """What must be saved before a message that depends on it may be sent."""
 
     term: int = 0
     vote: int = 0
@@ -57,7 +58,7 @@ EMPTY_HARD_STATE: Final = HardState()
 
 
 class ConfState(NamedTuple):
-    """Who takes part: voters (and the outgoing half of a joint configuration) and learners."""
+    """The configuration: voters, the outgoing half of a joint one, and learners."""
 
     voters: tuple[int, ...] = ()
     learners: tuple[int, ...] = ()
@@ -70,7 +71,7 @@ EMPTY_CONF_STATE: Final = ConfState()
 
 
 class SnapshotMetadata(NamedTuple):
-    """The position a snapshot stands for, and the configuration there."""
+    """The log position of a snapshot, and the configuration there."""
 
     conf_state: ConfState = EMPTY_CONF_STATE
     index: int = 0  # type: ignore[assignment]
@@ -88,7 +89,7 @@ EMPTY_SNAPSHOT: Final = Snapshot()
 
 
 class ConfChangeType(IntEnum):
-    """What happens to one node."""
+    """The kind of change of one node."""
 
     ADD_NODE = 0
     REMOVE_NODE = 1
@@ -97,7 +98,7 @@ class ConfChangeType(IntEnum):
 
 
 class ConfChange(NamedTuple):
-    """A change of one node, as proposed; node_id 0 stands for a refused change."""
+    """A change of one node, as proposed; node_id 0 marks a refused change."""
 
     id: int
     type: int
@@ -121,7 +122,7 @@ class ConfChangeV2(NamedTuple):
 
 
 class MessageType(IntEnum):
-    """What a message says; the numbers are raftpb's."""
+    """The type of a message; the numbers are raftpb's."""
 
     HUP = 0
     BEAT = 1
@@ -151,7 +152,7 @@ class MessageType(IntEnum):
 
 @dataclass(slots=True)
 class Message:
-    """One message between members; unused fields stay at their zero."""
+    """One message between members; unused fields are zero."""
 
     type: int
     to: int = 0

@@ -1,8 +1,8 @@
-"""What a leader knows of one follower's log, and how fast it may send to it.
+"""What a leader knows of one follower's log, and how much it may send to it.
 
-    PROBE      match is a guess: one append at a time, the next after an answer or a heartbeat's
-    REPLICATE  match is known: appends stream ahead of the answers, up to the window
-    SNAPSHOT   what it needs is compacted: nothing is sent until it has a snapshot
+    PROBE      the position is a guess: one append at a time, the next after a response
+    REPLICATE  the position is known: appends are sent ahead of the responses, up to the window
+    SNAPSHOT   the entries it needs are compacted: nothing is sent until it has a snapshot
 
          ┌── append acknowledged ──►┐
        PROBE ◄── rejected, lost ── REPLICATE
@@ -10,8 +10,8 @@
          │ └─ snapshot done/failed ─┼─ acknowledged within the log ─┐
          └────────► SNAPSHOT ◄──────┘  ────────────────────────────►┘
 
-The laws: match < next; match only grows in a term; entries up to match are in the follower's log
-and equal to the leader's. next is a guess and may fall back to match + 1.
+Invariants: match < next; match never decreases in a term; entries up to match are in the follower's
+log and equal to the leader's. next is a guess and may fall back to match + 1.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from kvstore.raft.model import RaftError
 
 
 class ProgressKind(IntEnum):
-    """How a follower is sent to; the numbers are etcd's."""
+    """How appends are sent to a follower; the numbers are etcd's."""
 
     PROBE = 0
     REPLICATE = 1
@@ -31,18 +31,18 @@ class ProgressKind(IntEnum):
 
 @dataclass(slots=True)
 class Progress:
-    """One follower (or the leader itself) as the leader sees it."""
+    """The leader's view of one follower (or of itself)."""
 
     match: int
     next: int
-    window: int  # appends that may be on their way at once
+    window: int  # the maximum of unacknowledged appends
     is_learner: bool = False
     kind: ProgressKind = ProgressKind.PROBE
-    recent_active: bool = False  # heard from since the last check of the quorum
-    flow_paused: bool = False  # a probe is out or the window is full: wait for an answer
+    recent_active: bool = False  # a message arrived since the last quorum check
+    flow_paused: bool = False  # a probe is unanswered or the window is full
     pending_snapshot: int = 0  # index of the snapshot being sent
-    sent_commit: int = 0  # highest commit index it was told
-    inflight: deque[int] = field(default_factory=deque)  # last index of each append on its way
+    sent_commit: int = 0  # highest commit index sent to it
+    inflight: deque[int] = field(default_factory=deque)  # last index of each unacknowledged append
 
     @property
     def is_paused(self) -> bool:
@@ -51,25 +51,25 @@ class Progress:
 
     @property
     def is_window_full(self) -> bool:
-        """Whether as many appends are on their way as may be."""
+        """Whether the maximum of appends is unacknowledged."""
         return len(self.inflight) >= self.window
 
     # Changes of kind.
 
     def become_probe(self) -> None:
-        """Send one at a time from match + 1, or after the snapshot that was sent."""
+        """Send one append at a time, from match + 1 or after the snapshot that was sent."""
         after_snapshot = self.pending_snapshot if self.kind is ProgressKind.SNAPSHOT else 0
         self._become(ProgressKind.PROBE)
         self.next = max(self.match, after_snapshot) + 1
         self.sent_commit = min(self.sent_commit, self.next - 1)
 
     def become_replicate(self) -> None:
-        """Stream from match + 1."""
+        """Send ahead from match + 1."""
         self._become(ProgressKind.REPLICATE)
         self.next = self.match + 1
 
     def become_snapshot(self, index: int) -> None:
-        """Send nothing until the snapshot at index has arrived, or failed to."""
+        """Send nothing until the snapshot at index has arrived or failed."""
         self._become(ProgressKind.SNAPSHOT)
         self.pending_snapshot = index
         self.next = index + 1
@@ -81,10 +81,10 @@ class Progress:
         self.pending_snapshot = 0
         self.inflight.clear()
 
-    # What was sent.
+    # After sending.
 
     def sent_entries(self, count: int) -> None:
-        """Take note of an append of count entries from next on."""
+        """Note an append of count entries from next on."""
         if self.kind is ProgressKind.REPLICATE:
             if count:
                 self.next += count
@@ -97,13 +97,13 @@ class Progress:
             raise RaftError(f"an append was sent to a follower in state {self.kind.name}")
 
     def can_bump_commit(self, commit: int) -> bool:
-        """Tell whether hearing commit could move the follower's commit index."""
+        """Tell whether sending commit could advance the follower's commit index."""
         return commit > self.sent_commit and self.sent_commit < self.next - 1
 
-    # What was answered.
+    # After responses.
 
     def acknowledged(self, index: int) -> bool:
-        """Take note that the follower holds all up to index; tell whether that is news."""
+        """Note that the follower has everything up to index; tell whether match advanced."""
         if index <= self.match:
             return False
         self.match = index
@@ -112,15 +112,15 @@ class Progress:
         return True
 
     def free_inflight(self, index: int) -> None:
-        """Take appends up to index out of the window."""
+        """Remove appends up to index from the window."""
         inflight = self.inflight
         while inflight and inflight[0] <= index:
             inflight.popleft()
 
     def rejected(self, index: int, hint: int) -> bool:
-        """Step next back after an append at index was refused; False for an old refusal.
+        """Move next back after an append at index was rejected; False for an old rejection.
 
-        hint is the furthest index at which both logs may agree.
+        hint is the last index at which both logs may agree.
         """
         if self.kind is ProgressKind.REPLICATE:
             if index <= self.match:

@@ -1,20 +1,18 @@
-"""Quorum arithmetic: what voters have acknowledged together, and how a vote stands.
+"""Quorum arithmetic: what a majority has acknowledged, and the result of a vote.
 
-A configuration in force has one set of voters, or, in joint consensus, two that must both agree:
-each decides by its own majority, so the commit index is the smaller of both and a vote is won
-only where both are won. The empty set agrees to everything, which makes a joint rule out of two
-plain ones.
+A configuration has one set of voters, or, in joint consensus, two that must both agree. Each set
+decides by its own majority, so the commit index is the smaller of both, and a vote is won only if
+both are won. The empty set agrees to everything, so the joint rule also covers a single set.
 """
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
-from typing import Final
 
-INDEX_MAX: Final = 2**64 - 1
+from kvstore.raft.model import UINT64_MAX
 
 
 class VoteResult(IntEnum):
-    """How an election stands; ordered so that the smaller of two halves decides."""
+    """The result of a vote; ordered so that the smaller result of two sets decides."""
 
     LOST = 0
     PENDING = 1
@@ -22,9 +20,9 @@ class VoteResult(IntEnum):
 
 
 def majority_index(voters: Collection[int], acked: Mapping[int, int]) -> int:
-    """Return the highest index more than half of voters have reached; a missing one has 0."""
+    """Return the highest index that a majority of voters has reached; a missing one counts as 0."""
     if not voters:
-        return INDEX_MAX
+        return UINT64_MAX
     ascending = sorted(acked.get(voter, 0) for voter in voters)
     return ascending[(len(ascending) - 1) // 2]
 
@@ -37,7 +35,7 @@ def joint_index(
 
 
 def majority_vote(voters: Collection[int], votes: Mapping[int, bool]) -> VoteResult:
-    """Tell how an election stands among voters; who is missing from votes may still answer."""
+    """Return the result of a vote among voters; those missing from votes may still answer."""
     needed = len(voters) // 2 + 1
     granted = sum(1 for voter in voters if votes.get(voter) is True)
     if not voters or granted >= needed:
@@ -49,5 +47,5 @@ def majority_vote(voters: Collection[int], votes: Mapping[int, bool]) -> VoteRes
 def joint_vote(
     incoming: Collection[int], outgoing: Collection[int], votes: Mapping[int, bool]
 ) -> VoteResult:
-    """Tell how an election stands that both sets have to win."""
+    """Return the result of a vote that both sets have to win."""
     return min(majority_vote(incoming, votes), majority_vote(outgoing, votes))

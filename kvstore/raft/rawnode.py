@@ -1,22 +1,22 @@
-"""One member of a raft group: the only way in and out of the algorithm.
+"""One member of a raft group: the interface of the algorithm.
 
     tick, step, propose, read_index, … ──► RawNode ──► ready() ──► save, send, apply ──► advance()
 
 A round: take ready(); send messages_early; save snapshot, entries and hard_state (synced if
 must_sync); send messages_late; apply snapshot and committed, calling apply_conf_change for every
-configuration change among them; advance(ready). What this member itself has saved counts only then,
-so with one voter an entry is committed by the advance of the round that saved it, and comes out in
-the next. While a round is open nothing else comes out, and no message may be stepped in: it might
-change what is just being applied.
+configuration change among them; advance(ready). What this member has saved counts only then, so
+with one voter an entry is committed by the advance of the round that saved it, and returned by the
+next. While a round is open there is no other Ready, and no message may be stepped: it might change
+what is just being applied.
 
     Ready(entries 5-9) ─ save ─ advance ──► Ready(commit 9, committed 5-9) ─ apply ─ advance
 
-Snapshots: a leader whose log no longer holds what a follower needs sends a SNAP message that only
-names a position it has applied. The sender puts the data in, and, if its state has moved on
-meanwhile, create_snapshot_metadata(index) of where it is; then report_snapshot says how it went.
+Snapshots: a leader whose log no longer has what a follower needs sends a SNAP message that only
+names a position it has applied. The caller adds the data, and, if its state has moved on meanwhile,
+create_snapshot_metadata(index) of its position; then it calls report_snapshot with the result.
 
-It reads no clock, rolls its rng with the Rng it was given, and keeps nothing on disk. Calls that
-contradict what it holds raise RaftError; messages of peers never do.
+RawNode reads no clock, uses the random number generator it was given, and writes no files. Calls
+that are inconsistent with its state raise RaftError; messages of peers never do.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,12 @@ from kvstore.raft.model import (
 )
 from kvstore.raft.read_index import ReadRequest
 from kvstore.raft.ready import InitialState, ProposeOutcome, ProposeResult, Ready, SoftState
-from kvstore.raft.replication import has_stragglers, owes_word, send_due, want_word
+from kvstore.raft.replication import (
+    awaits_acknowledgements,
+    owes_commit_notification,
+    schedule_commit_notifications,
+    send_due,
+)
 from kvstore.raft.state import send
 from kvstore.raft.status import Status, status_of
 
@@ -59,7 +64,7 @@ class RawNode:
     """One member."""
 
     def __init__(self, config: Config, initial: InitialState, rng: Rng) -> None:
-        """Take up where initial was saved; RaftError if it contradicts itself."""
+        """Continue from initial; RaftError if it is inconsistent."""
         state = start.restore(config, initial, rng)
         self._state = state
         self._soft_state = SoftState(state.lead, state.role)
@@ -70,35 +75,35 @@ class RawNode:
     def bootstrap(self, changes: Sequence[ConfChange]) -> None:
         """Begin a new cluster: the log's first entries, in term 1 and committed from the start.
 
-        Every first member must be given the same changes, or they found different clusters.
+        Every first member must be given the same changes, or they form different clusters.
         """
         start.bootstrap(self._state, changes)
 
-    # In: time, messages, wishes.
+    # Input: time, messages, requests.
 
     def tick(self) -> None:
-        """Let one tick pass."""
+        """Advance the time by one tick."""
         timers.tick(self._state, 1)
 
     def tick_many(self, count: int) -> None:
-        """Let count ticks pass that nobody could use (0: none); see timers for what that means."""
+        """Advance the time by count ticks at once; see timers for what that means."""
         if count < 0:
             raise RaftError(f"{count} ticks cannot pass")
         if count:
             timers.tick(self._state, count)
 
     def campaign(self) -> None:
-        """Campaign now, if this member may."""
+        """Campaign now, if this member is allowed to."""
         election.start_campaign(self._state)
 
     def step(self, message: Message) -> None:
-        """Take in a message of another member; it is the node's from now on."""
+        """Handle a message of another member, which must not be used by the caller afterwards."""
         if self._open is not None:
             raise RaftError("a message cannot be stepped in while a Ready is open")
         stepping.step(self._state, message)
 
     def propose(self, datas: Sequence[bytes]) -> ProposeResult:
-        """Propose datas as consecutive entries: appended at once by a leader, else forwarded."""
+        """Propose datas as consecutive entries: a leader appends them, others forward them."""
         if not datas:
             return ProposeResult(ProposeOutcome.EMPTY)
         state = self._state
@@ -115,9 +120,9 @@ class RawNode:
         return follower.propose(state, [Entry(confchange_codec.entry_type(change), 0, 0, data)])
 
     def apply_conf_change(self, change: Change) -> ConfState:
-        """Put a committed change in force, as its entry is applied; node_id 0 changes nothing.
+        """Apply a committed change, when its entry is applied; node_id 0 changes nothing.
 
-        Returns the configuration then in force.
+        Returns the new configuration.
         """
         state = self._state
         reconfiguration.apply_change(state, change)
@@ -125,13 +130,13 @@ class RawNode:
         return confchange.to_conf_state(state.configuration)
 
     def read_index(self, context: bytes) -> bool:
-        """Ask from which index on a read is linearizable; False: no leader to ask.
+        """Request the index from which on a read is linearizable; False: there is no leader.
 
-        The answer comes as a read state with this context, or never (then ask again).
+        The answer comes as a read state with this context, or never (then request it again).
         """
         state = self._state
         if state.role is Role.LEADER:
-            reads.ask(state, ReadRequest(NO_NODE, context))
+            reads.add(state, ReadRequest(NO_NODE, context))
             return True
         if state.role is not Role.FOLLOWER or state.lead == NO_NODE:
             return False
@@ -139,12 +144,12 @@ class RawNode:
         send(state, Message(MessageType.READ_INDEX, state.lead, entries=[entry]))
         return True
 
-    def read_index_at_once(self) -> int | None:
-        """Return from which index on a read is linearizable, if nobody need be asked; else None."""
-        return reads.at_once(self._state)
+    def read_index_if_alone(self) -> int | None:
+        """Return the read index of a leader that is the only voter; None: use read_index()."""
+        return reads.index_if_alone(self._state)
 
     def transfer_leader(self, to: int) -> None:
-        """Hand leadership over to a voter, or ask the leader to."""
+        """Transfer leadership to a voter, or ask the leader to."""
         state = self._state
         if state.role is Role.LEADER:
             leader.transfer(state, to)
@@ -152,52 +157,52 @@ class RawNode:
             send(state, Message(MessageType.TRANSFER_LEADER, state.lead, from_=to))
 
     def forget_leader(self) -> None:
-        """Forget whom this member follows: it votes for others at once, and campaigns in time."""
+        """Forget the leader: this member then grants votes at once, and campaigns in time."""
         if self._state.role is Role.FOLLOWER:
             self._state.lead = NO_NODE
 
     def report_unreachable(self, member: int) -> None:
-        """Tell that something sent to member was probably lost."""
+        """Report that a message to member was probably lost."""
         if self._state.role is Role.LEADER:
             leader.unreachable(self._state, member)
 
     def report_reached(self) -> None:
-        """Tell that a member can be sent to again: a leader lets it hear at once that it leads."""
+        """Report that a member can be sent to again: a leader sends a heartbeat at once."""
         if self._state.role is Role.LEADER:
             self._state.heartbeat_due = True
 
     def report_snapshot(self, member: int, *, ok: bool) -> None:
-        """Tell how sending a snapshot to member ended; every SNAP message needs this."""
+        """Report how sending a snapshot to member ended; every SNAP message needs this."""
         if self._state.role is Role.LEADER:
             leader.snapshot_sent(self._state, member, ok=ok)
 
-    # Out: word of commits, where the configuration says that the caller has it told.
+    # Output: commit notifications, if Config.notifies_commits is off.
 
     @property
-    def owes_word(self) -> bool:
-        """Whether this leader has not told every member how far is committed."""
-        return self._state.role is Role.LEADER and owes_word(self._state)
+    def owes_commit_notification(self) -> bool:
+        """Whether a member lacks the commit index of this leader."""
+        return self._state.role is Role.LEADER and owes_commit_notification(self._state)
 
-    def tell_commits(self) -> list[Message]:
-        """Return the messages that tell it; they may leave at once."""
+    def commit_notifications(self) -> list[Message]:
+        """Return messages with the commit index for those members; they may be sent at once."""
         state = self._state
         before = len(state.messages)
-        want_word(state)
+        schedule_commit_notifications(state)
         send_due(state)
-        word = state.messages[before:]
+        notifications = state.messages[before:]
         del state.messages[before:]
-        return word
+        return notifications
 
     @property
-    def awaits_stragglers(self) -> bool:
-        """Whether all is committed, and this leader awaits acknowledgements that change nothing."""
+    def awaits_late_acknowledgements(self) -> bool:
+        """Whether everything is committed, and only acknowledgements that change nothing miss."""
         state = self._state
         log = state.log
         if state.role is not Role.LEADER or state.transferee != NO_NODE:
             return False
-        return log.committed == log.last_index and has_stragglers(state)
+        return log.committed == log.last_index and awaits_acknowledgements(state)
 
-    # Out: rounds.
+    # Output: rounds.
 
     def has_ready(self) -> bool:
         """Tell whether ready() would return something."""
@@ -224,10 +229,10 @@ class RawNode:
         )
 
     @property
-    def can_put_off(self) -> bool:
+    def can_defer_save(self) -> bool:
         """Whether this member leads others and has entries to save, but no vote or term.
 
-        Everything else that waits then rests on what was saved before.
+        Everything else that a Ready would contain then depends only on what is saved already.
         """
         state = self._state
         return (
@@ -241,23 +246,24 @@ class RawNode:
     def ready(self, *, may_save: bool = True) -> Ready | None:
         """Open a round, if there is anything to do; it must be closed with advance().
 
-        may_save=False: entries that can be put off are left to a later round.
+        may_save=False: entries whose save can be deferred are left to a later round.
         """
         if self._open is not None:
             raise RaftError("the last Ready has not been advanced")
         if not self.has_ready():
             return None
-        saves = may_save or not self.can_put_off
+        saves = may_save or not self.can_defer_save
         state = self._state
         log = state.log
-        # Alone, an entry is committed by being saved, and this round saves before it applies.
+        # A single member commits an entry by saving it. Nothing that this round applies may leave
+        # the member before the save is durable.
         is_alone = saves and state.role is Role.LEADER and leader.commit_alone(state)
         soft_state = SoftState(state.lead, state.role)
         hard_state = self._current_hard_state() if saves else self._hard_state
         entries = log.unstable() if saves else []
-        promises = hard_state[:2] != self._hard_state[:2]
-        # A leader's messages promise nothing of its own disk, once its term is saved.
-        early = state.role is Role.LEADER and not promises
+        is_new_term_or_vote = hard_state[:2] != self._hard_state[:2]
+        # A leader's messages do not depend on its own disk, once its term is saved.
+        early = state.role is Role.LEADER and not is_new_term_or_vote
         late = state.messages_late if saves else []
         ready = Ready(
             soft_state=None if soft_state == self._soft_state else soft_state,
@@ -268,7 +274,7 @@ class RawNode:
             messages_early=state.messages if early else [],
             messages_late=late if early else state.messages + late,
             read_states=state.read_states,
-            must_sync=bool(entries) or promises or log.pending_snapshot is not None,
+            must_sync=bool(entries) or is_new_term_or_vote or log.pending_snapshot is not None,
             warnings=state.warnings,
         )
         if not saves and ready.is_empty:
@@ -282,7 +288,7 @@ class RawNode:
         return ready
 
     def advance(self, ready: Ready) -> None:
-        """Close a round: all that ready asked for is done."""
+        """Close a round: everything in ready is done."""
         if ready is not self._open:
             raise RaftError("this is not the Ready that is open")
         self._open = None
@@ -321,22 +327,25 @@ class RawNode:
         if state.role is Role.LEADER:
             leader.leave_joint(state)
             if entries and state.transferee != NO_NODE:
-                leader.let_campaign(state)
+                leader.send_timeout_now(state)
 
     def _current_hard_state(self) -> HardState:
         state = self._state
         return HardState(state.term, state.vote, state.log.committed)
 
-    # The log's beginning.
+    # Compaction and snapshots.
 
-    def compact(self, index: int) -> None:
-        """Forget entries up to index, which must be applied; its term stays known."""
-        self._state.log.compact(index)
+    def compact(self, index: int, bytes_max: int | None = None) -> int:
+        """Drop entries up to index, which must be applied; its term stays known.
+
+        Stops after the entry that reaches bytes_max, if given. Returns the bytes of their data.
+        """
+        return self._state.log.compact(index, bytes_max)
 
     def create_snapshot_metadata(self, index: int) -> SnapshotMetadata:
-        """Return what a snapshot of the state applied up to index must say of itself.
+        """Return the metadata of a snapshot of the state applied up to index.
 
-        index may lie ahead of `applied` while a round is being applied, but not before the last
+        index may be ahead of `applied` while a round is being applied, but not before the last
         applied configuration change: the configuration there is no longer known.
         """
         state = self._state
@@ -352,14 +361,14 @@ class RawNode:
         return SnapshotMetadata(confchange.to_conf_state(state.configuration), index, term)
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of the entry at index; None if it is compacted or not there."""
+        """Return the term of the entry at index; None if it is compacted or does not exist."""
         return self._state.log.term_at(index)
 
-    # What it knows.
+    # State.
 
     @property
     def id(self) -> int:
-        """This member."""
+        """This member's id."""
         return self._state.config.id
 
     @property
@@ -369,12 +378,12 @@ class RawNode:
 
     @property
     def role(self) -> Role:
-        """What this member is in the term."""
+        """This member's role in the term."""
         return self._state.role
 
     @property
     def lead(self) -> int:
-        """Who leads the term; 0: not known."""
+        """The leader of the term; 0: not known."""
         return self._state.lead
 
     @property
@@ -389,12 +398,12 @@ class RawNode:
 
     @property
     def is_only_voter(self) -> bool:
-        """Whether nobody else votes."""
+        """Whether this member is the only voter."""
         return self._state.is_only_voter
 
     @property
     def transferee(self) -> int:
-        """To whom leadership is being handed over; 0: to nobody."""
+        """The target of a leader transfer under way; 0: there is none."""
         return self._state.transferee
 
     @property
@@ -428,5 +437,5 @@ class RawNode:
         return self._state.conf_state_applied
 
     def status(self) -> Status:
-        """Return everything at a glance."""
+        """Return the status."""
         return status_of(self._state)

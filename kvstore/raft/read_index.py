@@ -1,15 +1,15 @@
-"""Linearizable reads without a log entry: the commit index at the time of asking, once a quorum
-has confirmed that the one who was asked still leads.
+"""Linearizable reads without a log entry: a read may be served at the commit index of the time of
+its request, once a quorum has confirmed that the leader was still leader then.
 
-    asked        r1 r2 r3 r4 r5        numbered 1, 2, 3 … as they come
+    requested    r1 r2 r3 r4 r5        numbered 1, 2, 3 … in the order of arrival
     confirmed    ──────►               3: a quorum echoed 3 or more
-    heartbeat carries 5                the number of reads asked so far
+    heartbeat carries 5                the number of reads requested so far
 
-One heartbeat round confirms every read before it; answers leave in the order of asking. Reads that
-come before the leader has committed in its own term wait: until then it may not know of commits its
-predecessor made (Raft 6.4, step 1).
+One heartbeat round confirms every read before it; reads are released in the order of arrival. Reads
+that arrive before the leader has committed in its own term wait: until then it may not know all
+commits of its predecessors (Raft 6.4, step 1).
 
-It does not send anything and does not know who votes.
+This is only the bookkeeping: it sends nothing and does not know the voters.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ CONTEXT_BYTES: Final = 8  # of a heartbeat's context: the number, little-endian
 
 
 class ReadRequest(NamedTuple):
-    """One request to read: by whom (0: this member), and the mark to answer it with."""
+    """One request to read: of which member (0: this one), and the context to answer it with."""
 
     from_: int
     context: bytes
@@ -27,41 +27,41 @@ class ReadRequest(NamedTuple):
 
 @dataclass(slots=True)
 class ReadIndex:
-    """The reads a leader holds; a new one each term."""
+    """The reads waiting at a leader; a new one each term."""
 
     postponed: list[ReadRequest] = field(default_factory=list)  # nothing committed in this term
     unconfirmed: list[tuple[int, ReadRequest]] = field(default_factory=list)  # (commit, request)
-    confirmed_count: int = 0  # reads answered so far, since the term began
+    confirmed_count: int = 0  # reads released since the term began
     acked: dict[int, int] = field(default_factory=dict)  # member → the number it echoed
 
     @property
-    def held_count(self) -> int:
+    def waiting_count(self) -> int:
         """How many reads wait."""
         return len(self.postponed) + len(self.unconfirmed)
 
     @property
-    def asked_count(self) -> int:
-        """The number of the last read asked for."""
+    def requested_count(self) -> int:
+        """The number of the last read requested."""
         return self.confirmed_count + len(self.unconfirmed)
 
     def heartbeat_context(self) -> bytes:
-        """Return what heartbeats carry: empty unless a read waits to be confirmed."""
+        """Return the context of heartbeats: empty unless a read waits to be confirmed."""
         if not self.unconfirmed:
             return b""
-        return self.asked_count.to_bytes(CONTEXT_BYTES, "little")
+        return self.requested_count.to_bytes(CONTEXT_BYTES, "little")
 
     def acknowledge(self, member: int, context: bytes) -> bool:
-        """Take a member's echo; False if it is none that was ever sent."""
+        """Record a member's echo of a context; False if that context was never sent."""
         if len(context) != CONTEXT_BYTES:
             return False
         number = int.from_bytes(context, "little")
-        if number > self.asked_count:
+        if number > self.requested_count:
             return False
         self.acked[member] = max(self.acked.get(member, 0), number)
         return True
 
     def release(self, confirmed_count: int) -> list[tuple[int, ReadRequest]]:
-        """Return the reads up to this number that were not confirmed before."""
+        """Remove and return the reads up to this number."""
         count = min(confirmed_count - self.confirmed_count, len(self.unconfirmed))
         if count <= 0:
             return []

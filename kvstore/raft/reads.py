@@ -1,8 +1,8 @@
-"""A leader's answers to requests for a read index; the bookkeeping is in read_index.
+"""A leader's answers to read-index requests; the bookkeeping is in read_index.
 
-A leader that is the only voter needs nobody's confirmation, but like any other it waits until it
-has committed an entry of its own term: right after a restart its commit index may lie before
-writes that were acknowledged.
+A leader that is the only voter needs no confirmation, but like any other it waits until it has
+committed an entry of its own term: right after a restart its commit index may be before writes that
+were acknowledged.
 """
 
 from kvstore.raft import quorum
@@ -12,17 +12,17 @@ from kvstore.raft.replication import has_committed_in_term
 from kvstore.raft.state import State, send, warn
 
 
-def at_once(state: State) -> int | None:
-    """Return the read index of a leader who need ask nobody; None: a request is needed."""
+def index_if_alone(state: State) -> int | None:
+    """Return the read index of a leader that is the only voter; None: a request is needed."""
     leads_alone = state.role is Role.LEADER and state.is_only_voter
     return state.log.committed if leads_alone and has_committed_in_term(state) else None
 
 
-def ask(state: State, request: ReadRequest) -> None:
-    """Take a request; its answer comes at once, or when a quorum has confirmed the leader."""
+def add(state: State, request: ReadRequest) -> None:
+    """Add a request; it is answered at once, or when a quorum has confirmed the leader."""
     reads = state.reads
-    if reads.held_count >= state.config.max_pending_reads:
-        warn(state, f"read-index request passed over: {reads.held_count} wait already")
+    if reads.waiting_count >= state.config.max_pending_reads:
+        warn(state, f"read-index request passed over: {reads.waiting_count} wait already")
     elif not has_committed_in_term(state):
         reads.postponed.append(request)
     elif state.is_only_voter:
@@ -34,15 +34,15 @@ def ask(state: State, request: ReadRequest) -> None:
 
 
 def release_postponed(state: State) -> None:
-    """Take up the requests that waited for the first commit of the term."""
+    """Add the requests that waited for the first commit of the term."""
     if state.reads.postponed and has_committed_in_term(state):
         postponed, state.reads.postponed = state.reads.postponed, []
         for request in postponed:
-            ask(state, request)
+            add(state, request)
 
 
 def confirm(state: State) -> None:
-    """Answer what a quorum has confirmed."""
+    """Answer the requests that a quorum has confirmed."""
     reads, configuration = state.reads, state.configuration
     if not reads.unconfirmed:
         return

@@ -1,12 +1,12 @@
-"""What goes into a RawNode at its start, and what it hands out: plain data.
+"""The initial state of a RawNode, and its output: plain data.
 
 One Ready is one round: save, send, apply, advance. Order within it:
 
-    messages_early   may leave at once
+    messages_early   may be sent at once
     snapshot         saved and applied first, if there is one
     entries          saved; then hard_state; synced if must_sync
-    messages_late    leave only now
-    committed        applied: saved in an earlier round, or, where this member is alone, in this one
+    messages_late    sent only now
+    committed        applied: saved in an earlier round, or, if this member is alone, in this one
 """
 
 from dataclasses import dataclass, field
@@ -27,10 +27,10 @@ from kvstore.raft.model import (
 
 @dataclass(slots=True)
 class InitialState:
-    """What was saved: a new member has nothing of all this.
+    """What was saved; all empty for a new member.
 
-    entries follow snapshot_index without a gap; conf_state belongs to applied, which lies between
-    snapshot_index and the last entry, and may be ahead of hard_state.commit (whatever was applied
+    entries follow snapshot_index without a gap. conf_state belongs to applied, which is between
+    snapshot_index and the last entry, and may be greater than hard_state.commit (everything applied
     was committed).
     """
 
@@ -43,7 +43,7 @@ class InitialState:
 
 
 class SoftState(NamedTuple):
-    """Who leads, and what this member is; not saved."""
+    """The leader and this member's role; not saved."""
 
     lead: int
     role: Role
@@ -51,20 +51,20 @@ class SoftState(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """What raft wants done; hand it back to RawNode.advance once it is."""
+    """What raft wants done; to be given to RawNode.advance when it is done."""
 
     soft_state: SoftState | None  # if changed
     hard_state: HardState | None  # if changed
     snapshot: Snapshot | None  # to save and apply before anything else
-    entries: list[Entry]  # to save; they replace what the log holds from the first's index on
+    entries: list[Entry]  # to save; they replace the log from the first one's index on
     committed: list[Entry]  # to apply
-    messages_early: list[Message]  # may overtake our own disk
+    messages_early: list[Message]  # may be sent before anything is saved
     messages_late: list[Message]  # only once entries, hard_state and snapshot are saved
     read_states: list[
         tuple[int, bytes]
     ]  # (index, context): reads may be served at applied >= index
-    must_sync: bool  # whether saving must reach the disk; else it may wait for the next that must
-    warnings: list[str]  # what was passed over or refused of what peers sent, for the operator
+    must_sync: bool  # whether saving must be durable; else the next save that must be includes it
+    warnings: list[str]  # about ignored or refused messages of peers, for the operator
 
     @property
     def is_empty(self) -> bool:
@@ -83,21 +83,21 @@ class Ready:
 
 
 class ProposeOutcome(IntEnum):
-    """What became of a proposal; all but the first three are refusals."""
+    """The outcome of a proposal; all but the first three are refusals."""
 
     ACCEPTED = 0  # in the log of this leader
-    FORWARDED = 1  # on its way to the leader; it may get lost
+    FORWARDED = 1  # sent to the leader; it may get lost
     EMPTY = 2  # nothing was proposed
     NO_LEADER = 3
-    TRANSFERRING = 4  # leadership is being handed over
-    UNCOMMITTED_FULL = 5  # too much waits to be committed
+    TRANSFERRING = 4  # a leader transfer is under way
+    UNCOMMITTED_FULL = 5  # the uncommitted tail is too large
     REMOVED = 6  # this leader is no longer a member
     CHANGE_REFUSED = 7  # the configuration change cannot be made; see reason
     CHANGE_UNDER_WAY = 8  # an earlier configuration change must be applied first; see reason
 
 
 class ProposeResult(NamedTuple):
-    """What became of a proposal: if accepted, where its first entry is."""
+    """The outcome of a proposal, and the position of its first entry if it was accepted."""
 
     outcome: ProposeOutcome
     first_index: int = 0

@@ -1,7 +1,7 @@
-"""What a member starts from: what it had saved, or the first entries of a new cluster.
+"""The start of a member: from what it had saved, or with the first entries of a new cluster.
 
-Saved state is checked before it is believed: a log with gaps, or one that ends before what was
-committed, is damage that must not be built upon.
+Saved state is checked first: a log with gaps, or one that ends before the commit index, is damaged
+and must not be used.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from kvstore.raft.transitions import become_follower
 
 
 def restore(config: Config, initial: InitialState, rng: Rng) -> State:
-    """Return the state of a member that goes on from initial; RaftError if it is no state."""
+    """Return the state of a member that continues from initial; RaftError if that is invalid."""
     state = State(config, rng, _restore_log(initial))
     try:
         configuration = confchange.restore(initial.conf_state)
@@ -27,13 +27,14 @@ def restore(config: Config, initial: InitialState, rng: Rng) -> State:
     state.conf_state_applied = confchange.to_conf_state(configuration)
     state.conf_index = state.log.applied
     state.term, state.vote, _ = initial.hard_state
-    # A torn tail may hold a term's first entries and not the term: nothing was promised in it.
+    # After a torn write the log may have entries of a term that the hard state does not have yet;
+    # nothing was acknowledged in that term.
     become_follower(state, max(state.term, state.log.last_term), NO_NODE)
     return state
 
 
 def bootstrap(state: State, changes: Sequence[ConfChange]) -> None:
-    """Put the first members' entries into an empty log, in term 1 and committed."""
+    """Append the entries of the first members to an empty log, in term 1 and committed."""
     log = state.log
     if log.last_index or state.term:
         raise RaftError(f"a log at index {log.last_index}, term {state.term} is no new one")
@@ -48,7 +49,7 @@ def bootstrap(state: State, changes: Sequence[ConfChange]) -> None:
 
 
 def _restore_log(initial: InitialState) -> Log:
-    """Return the log that was saved, every entry stable; RaftError if it has gaps."""
+    """Return the saved log with every entry stable; RaftError if it has gaps."""
     snapshot_index, commit = initial.snapshot_index, initial.hard_state.commit
     index, term = snapshot_index, initial.snapshot_term
     for entry in initial.entries:
@@ -59,7 +60,7 @@ def _restore_log(initial: InitialState) -> Log:
                 f" entry {index - 1} of term {term}"
             )
         term = entry.term
-    # The commit index is not synced by itself: what was applied or snapshotted may be ahead of it.
+    # The commit index is not synced by itself: the applied index or a snapshot may be ahead of it.
     committed = max(commit, initial.applied, snapshot_index)
     if committed > index:
         raise RaftError(f"saved commit {committed} lies after the last saved entry, {index}")

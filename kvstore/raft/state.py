@@ -1,13 +1,13 @@
-"""All that one member knows, as plain data; what happens to it is in the modules of the roles.
+"""The state of one member as plain data; the modules of the roles change it.
 
     election ─┐
     follower  ├──► transitions ──► state ──► log, progress, read_index, confchange
     candidate ├──► replication ──►
     leader   ─┘
 
-Messages pile up in two lists until the next Ready: `messages` depend on nothing that is not saved
-yet if this member leads; `messages_late` speak for our disk (votes, acknowledgements) and may never
-leave before what they promise is saved.
+Messages are collected in two lists until the next Ready. `messages_late` are votes and
+acknowledgements: they must not be sent before what they acknowledge is saved. `messages` of a
+leader may be sent before its own log is saved.
 """
 
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ from kvstore.raft.model import EMPTY_CONF_STATE, NO_NODE, ConfState, Message, Me
 from kvstore.raft.progress import Progress
 from kvstore.raft.read_index import ReadIndex
 
-WARNINGS_MAX: Final = 64  # per Ready; the rest would say the same
-_SPEAKS_FOR_DISK: Final = frozenset(
+WARNINGS_MAX: Final = 64  # per Ready; more would be repetitions
+_ACKNOWLEDGEMENTS: Final = frozenset(
     (MessageType.APP_RESP, MessageType.VOTE_RESP, MessageType.PRE_VOTE_RESP)
 )
-# Forwarded on behalf of a client, in whatever term the leader is: they carry no term.
+# Forwarded for a client, whatever the leader's term: they carry no term.
 _WITHOUT_TERM: Final = frozenset((MessageType.PROP, MessageType.READ_INDEX))
 
 
@@ -36,36 +36,36 @@ class State:
     rng: Rng
     log: Log
 
-    # Saved before a message that depends on it leaves.
+    # Saved before a message that depends on them is sent.
     term: int = 0
     vote: int = NO_NODE
 
     role: Role = Role.FOLLOWER
     lead: int = NO_NODE
 
-    # Who takes part. conf_state_applied belongs to log.applied, configuration may be ahead of it
+    # The members. conf_state_applied belongs to log.applied; configuration may be ahead of it
     # while a Ready is being applied.
     configuration: Configuration = EMPTY_CONFIGURATION
     conf_state_applied: ConfState = EMPTY_CONF_STATE
-    conf_index: int = 0  # where conf_state_applied came into force, at the latest
+    conf_index: int = 0  # conf_state_applied is in force from this index on, or earlier
     progress: dict[int, Progress] = field(default_factory=dict)
     votes: dict[int, bool] = field(default_factory=dict)
 
-    # Time, in ticks: since the leader was heard (a leader: since the quorum was checked).
+    # Time, in ticks: since the last message of the leader (a leader: since the last quorum check).
     election_elapsed: int = 0
     heartbeat_elapsed: int = 0
-    election_timeout: int = 0  # drawn anew at every change of role
+    election_timeout: int = 0  # chosen at random at every change of role
 
-    # The leader's.
+    # Of a leader.
     transferee: int = NO_NODE
     pending_conf_index: int = 0  # no configuration change enters before this is applied
     uncommitted_bytes: int = 0  # kept only if there is a limit
     reads: ReadIndex = field(default_factory=ReadIndex)
 
-    append_due: dict[int, bool] = field(default_factory=dict)  # member → even without entries
+    append_due: dict[int, bool] = field(default_factory=dict)  # member → send even without entries
     heartbeat_due: bool = False
 
-    # What the next Ready takes along.
+    # For the next Ready.
     messages: list[Message] = field(default_factory=list)
     messages_late: list[Message] = field(default_factory=list)
     read_states: list[tuple[int, bytes]] = field(default_factory=list)
@@ -73,12 +73,12 @@ class State:
 
     @property
     def id(self) -> int:
-        """This member."""
+        """This member's id."""
         return self.config.id
 
     @property
     def is_learner(self) -> bool:
-        """Whether this member is sent the log but not counted."""
+        """Whether this member gets the log but does not vote."""
         return self.config.id in self.configuration.learners
 
     @property
@@ -95,16 +95,16 @@ class State:
 
 
 def send(state: State, message: Message) -> None:
-    """Put a message with the next Ready; votes bring their own term, all else has the current."""
+    """Add a message to the next Ready; its term is the current one unless it is set."""
     if message.from_ == NO_NODE:
         message.from_ = state.config.id
     if message.term == 0 and message.type not in _WITHOUT_TERM:
         message.term = state.term
-    late = message.type in _SPEAKS_FOR_DISK
+    late = message.type in _ACKNOWLEDGEMENTS
     (state.messages_late if late else state.messages).append(message)
 
 
 def warn(state: State, text: str) -> None:
-    """Tell the operator of something a peer sent that cannot be right."""
+    """Add a warning about an invalid message of a peer to the next Ready."""
     if len(state.warnings) < WARNINGS_MAX:
         state.warnings.append(text)

@@ -1,4 +1,4 @@
-"""One member at a glance: for operators, metrics, and the rules about who may be promoted."""
+"""The status of one member: for operators, metrics, and the promotion of learners."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from kvstore.raft.state import State
 
 
 class ProgressStatus(NamedTuple):
-    """How far a leader knows one member to be."""
+    """A leader's view of one member."""
 
     match: int
     next: int
@@ -19,12 +19,12 @@ class ProgressStatus(NamedTuple):
     recent_active: bool
     is_paused: bool
     pending_snapshot: int
-    inflight: int  # appends on their way
+    inflight: int  # unacknowledged appends
 
 
 @dataclass(slots=True)
 class Status:
-    """One member at a glance; progress is empty unless it leads."""
+    """The status of one member; progress is empty unless it leads."""
 
     id: int
     role: Role
@@ -41,7 +41,7 @@ class Status:
 
 
 def status_of(state: State) -> Status:
-    """Return what there is to see of a member now."""
+    """Return the current status of a member."""
     log = state.log
     return Status(
         id=state.id,

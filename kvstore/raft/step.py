@@ -1,17 +1,17 @@
-"""A message of another member: first its term, then the table of who does what with it.
+"""Handles a message of another member: first its term, then the table of handlers.
 
-    higher term   step down into it (a vote request: unless a leader was heard lately)
-    lower term    passed over; an old leader and an old pre-candidate are told of the new term
+    higher term   become follower in it (a vote request: unless the leader was active recently)
+    lower term    ignored; an old leader and an old pre-candidate get a response with the new term
     same term     (role, message type) → function
 
-                    APP HEARTBEAT SNAP  VOTE_RESP  PRE_VOTE_RESP  APP_RESP …  PROP READ_INDEX
-    FOLLOWER        take                                                       forward
-    PRE_CANDIDATE   follow, take                   count
-    CANDIDATE       follow, take        count
-    LEADER                                                        learn, send  do
+                    APP HEARTBEAT SNAP  VOTE_RESP  PRE_VOTE_RESP  APP_RESP …    PROP READ_INDEX
+    FOLLOWER        handle                                                      forward
+    PRE_CANDIDATE   follow, handle                 count
+    CANDIDATE       follow, handle      count
+    LEADER                                                        update, send  handle
 
-What is not in the table is passed over in silence: late answers are normal. What cannot come from a
-member that follows the rules is passed over with a warning.
+What is not in the table is ignored: late responses are normal. What a correct member would not send
+is ignored with a warning.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ TABLE: Final[Mapping[Role, Mapping[int, Handler]]] = {
 }
 
 _WITHOUT_TERM: Final = frozenset((_M.PROP, _M.READ_INDEX))
-# These keep their sender as they are passed on, and may come back to it.
+# These keep their sender when they are forwarded, and may come back to it.
 _FORWARDED: Final = frozenset((_M.PROP, _M.READ_INDEX, _M.TRANSFER_LEADER))
 _FROM_LEADER: Final = frozenset((_M.APP, _M.HEARTBEAT, _M.SNAP))
 _VOTE_REQUESTS: Final = frozenset((_M.VOTE, _M.PRE_VOTE))
@@ -71,16 +71,16 @@ _FROM_NETWORK: Final = (
 
 
 def step(state: State, message: Message) -> None:
-    """Take a message in."""
+    """Handle a message."""
     kind = message.type
     if not _is_acceptable(state, message):
         return
     if kind not in _WITHOUT_TERM:
         if message.term > state.term:
-            if not _rise(state, message):
+            if not _accept_higher_term(state, message):
                 return
         elif message.term < state.term:
-            _answer_lower(state, message)
+            _answer_lower_term(state, message)
             return
     if kind in _VOTE_REQUESTS:
         answer_vote_request(state, message)
@@ -91,7 +91,7 @@ def step(state: State, message: Message) -> None:
 
 
 def _is_acceptable(state: State, message: Message) -> bool:
-    """Tell whether a member that follows the rules can have sent this to us."""
+    """Tell whether a correct member can have sent this to us."""
     kind, from_ = message.type, message.from_
     if kind not in _FROM_NETWORK:
         warn(state, f"{from_:x} sent a message of type {kind}, which does not travel")
@@ -108,21 +108,21 @@ def _is_acceptable(state: State, message: Message) -> bool:
     return not (kind in _RESPONSES and from_ not in state.progress)
 
 
-def _rise(state: State, message: Message) -> bool:
-    """Step down into the message's higher term where it calls for that; False: pass it over."""
+def _accept_higher_term(state: State, message: Message) -> bool:
+    """Become follower in the message's higher term if that is due; False: ignore the message."""
     kind = message.type
     if kind in _VOTE_REQUESTS and _holds_lease(state) and message.context != CAMPAIGN_TRANSFER:
         return False
     if kind == _M.PRE_VOTE:
-        return True  # only asks; the term is not begun
+        return True  # the term has not begun
     if kind == _M.PRE_VOTE_RESP and not message.reject:
-        return message.term == state.term + 1  # echoes what we asked for
+        return message.term == state.term + 1  # the term we requested
     become_follower(state, message.term, message.from_ if kind in _FROM_LEADER else NO_NODE)
     return True
 
 
 def _holds_lease(state: State) -> bool:
-    """Tell whether a leader was heard from so lately that it may not be disturbed (Raft 4.2.3)."""
+    """Tell whether the leader was active so recently that votes are refused (Raft 4.2.3)."""
     config = state.config
     return (
         config.check_quorum
@@ -131,12 +131,12 @@ def _holds_lease(state: State) -> bool:
     )
 
 
-def _answer_lower(state: State, message: Message) -> None:
-    """Tell those of a lower term who would otherwise be stuck in it."""
+def _answer_lower_term(state: State, message: Message) -> None:
+    """Answer messages of a lower term whose sender would otherwise be stuck in it."""
     kind, config = message.type, state.config
     if kind in (_M.HEARTBEAT, _M.APP) and (config.check_quorum or config.pre_vote):
-        # An old leader (or, after a partition, one whose vote requests we may not heed): our term
-        # makes it step down.
+        # An old leader, or after a partition a member whose vote requests we ignore: our term makes
+        # it step down.
         send(state, Message(_M.APP_RESP, message.from_))
     elif kind == _M.PRE_VOTE:
         send(state, Message(_M.PRE_VOTE_RESP, message.from_, term=state.term, reject=True))

@@ -1,9 +1,9 @@
-"""Time passing, in ticks: followers grow impatient, leaders send heartbeats and doubt themselves.
+"""The passing of time, in ticks: election timeouts, heartbeats, and the leader's quorum check.
 
-Ticks may come in a lump, after the process was stopped or its disk stood still. Such a lump says
-nothing about the others: what they sent meanwhile is still to be read. So a lump alone makes no
-follower campaign and no leader doubt its quorum; the next tick does. But a leader that has slept
-through the longest election timeout steps down: by now the others all campaign.
+Several ticks may come at once, after the process was stopped or its disk stalled. That says nothing
+about the others: what they sent meanwhile has not been read yet. So several ticks at once neither
+make a follower campaign nor a leader check its quorum; the next tick does. But a leader that was
+stopped for longer than the longest election timeout steps down: by then the others have campaigned.
 """
 
 from kvstore.raft import quorum
@@ -15,7 +15,7 @@ from kvstore.raft.transitions import become_follower
 
 
 def tick(state: State, count: int) -> None:
-    """Let count ticks pass at once."""
+    """Advance the time by count ticks at once."""
     if state.role is Role.LEADER:
         _tick_leader(state, count)
     else:
@@ -47,7 +47,7 @@ def _tick_leader(state: State, count: int) -> None:
 
 
 def _elapsed(state: State, count: int, timeout: int) -> int:
-    """Return election_elapsed after count ticks; a lump does not reach the timeout by itself."""
+    """Return election_elapsed after count ticks; several at once do not reach the timeout."""
     elapsed = state.election_elapsed + count
     if count > 1 and state.election_elapsed < timeout - 1:
         return min(elapsed, timeout - 1)
@@ -55,7 +55,7 @@ def _elapsed(state: State, count: int, timeout: int) -> int:
 
 
 def _check_quorum(state: State) -> None:
-    """Step down unless a quorum was heard from since the last check."""
+    """Step down unless messages of a quorum have arrived since the last check."""
     configuration = state.configuration
     active = {member: each.recent_active for member, each in state.progress.items()}
     active[state.id] = True

@@ -1,11 +1,11 @@
-"""How a member changes its role: what it forgets, and what it starts with.
+"""Changes of a member's role: what is reset, and what the new role starts with.
 
-                no leader heard               quorum says yes           quorum says yes
-    ┌► FOLLOWER ──────────────► PRE_CANDIDATE ───────────────► CANDIDATE ─────────────► LEADER
-    └─── a leader is heard, a higher term is seen, or the quorum says no (or falls silent) ──┘
+                no leader                    quorum grants            quorum grants
+    ┌► FOLLOWER ───────────► PRE_CANDIDATE ───────────────► CANDIDATE ─────────────► LEADER
+    └── a message of a leader, a higher term, or a quorum that refuses (or does not answer) ─┘
 
-The laws: a term only grows; the vote is forgotten only with its term; a leader never replaces its
-own entries. Each function changes the state at once and sends nothing.
+Invariants: a term never decreases; the vote is reset only with its term; a leader never replaces
+its own entries. Each function changes the state at once and sends nothing.
 """
 
 from kvstore.raft.model import NO_NODE, Entry, EntryType, RaftError, Role
@@ -15,14 +15,14 @@ from kvstore.raft.state import State
 
 
 def become_follower(state: State, term: int, lead: int) -> None:
-    """Follow lead (or nobody yet) in term."""
+    """Follow lead (0: nobody yet) in term."""
     _reset(state, term)
     state.role = Role.FOLLOWER
     state.lead = lead
 
 
 def become_pre_candidate(state: State) -> None:
-    """Ask whether a campaign could be won; term and vote stay as they are."""
+    """Begin a pre-vote; term and vote stay as they are."""
     if state.role is Role.LEADER:
         raise RaftError("a leader cannot become a pre-candidate")
     state.votes = {}
@@ -31,7 +31,7 @@ def become_pre_candidate(state: State) -> None:
 
 
 def become_candidate(state: State) -> None:
-    """Begin a new term and vote for oneself in it."""
+    """Begin a new term and vote for this member in it."""
     if state.role is Role.LEADER:
         raise RaftError("a leader cannot become a candidate")
     _reset(state, state.term + 1)
@@ -40,8 +40,8 @@ def become_candidate(state: State) -> None:
 
 
 def become_leader(state: State) -> None:
-    """Lead the term, with an empty entry first: only an entry of one's own term can be committed
-    by counting, and it takes the earlier ones along (Raft 5.4.2).
+    """Lead the term, and append an empty entry: only an entry of the leader's own term can be
+    committed by counting, and all earlier ones with it (Raft 5.4.2).
     """
     if state.role is not Role.CANDIDATE:
         raise RaftError(f"a {state.role.name} cannot become leader")
@@ -53,13 +53,13 @@ def become_leader(state: State) -> None:
     own.match = log.stable
     own.become_replicate()
     own.recent_active = True
-    # There may be a configuration change in the tail; no other may enter before it is applied.
+    # The tail may contain a configuration change; no other may be appended before it is applied.
     state.pending_conf_index = log.last_index
     log.append([Entry(EntryType.NORMAL, state.term, log.last_index + 1, b"")])
 
 
 def _reset(state: State, term: int) -> None:
-    """Forget what belonged to the role before."""
+    """Reset everything that belonged to the previous role."""
     config = state.config
     if term != state.term:
         state.term = term

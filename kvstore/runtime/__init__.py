@@ -1,1 +1,1 @@
-"""What every process of the project runs on: the driver of turns, its sources, clock, logs."""
+"""What every process of the project runs on: the driver of turns, its sources, the clock, logs."""

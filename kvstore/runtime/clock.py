@@ -1,6 +1,6 @@
-"""Time, as the shell asks for it: monotonic for durations, Unix for ids and dates.
+"""Clocks: monotonic time for durations, Unix time for ids and dates.
 
-Only the shell holds a Clock; everything below gets the numbers as arguments.
+Only the packages from `runtime` upwards have a Clock; those below get the time as an argument.
 """
 
 import time
@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of time."""
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds since some fixed moment; never goes back."""
+        """Return nanoseconds since some fixed moment; never decreases."""
         ...
 
     def unix_ms(self) -> int:

@@ -1,30 +1,29 @@
-"""Python's cyclic garbage collector, kept from stopping the world.
+"""Settings of Python's cyclic garbage collector: collections stay short with many keys.
 
-By itself it walks everything that lives each time the heap has grown by a quarter: with some
-hundred thousand keys in the index a tenth of a second and more in which nothing is answered. What
-the store keeps is free of cycles and is freed by counting. So whatever a full collection leaves
-alive is taken out of all later ones: each walks only what has come since the one before.
+By default a full collection walks all live objects each time the heap has grown by a quarter. With
+some hundred thousand keys in the index that takes a tenth of a second or more, in which nothing is
+answered. The store's objects have no cycles and are freed by reference counting. So the survivors
+of a full collection are frozen, and each later one walks only the objects made since.
 
     young objects ── 10 000 ──► survivors ── 3 times ──► older ── 3 times ──► full, then frozen
 
-The price: a cycle that was alive at a full collection is never collected. What makes cycles here
-(an exception, a task of the side loop) is dead long before, but for the few that happen to be open.
-While the server is loaded and boots the collector does not run at all (`cli` turns it off): what
-that makes stays.
+The price: a cycle that is alive at a full collection is never collected. Cycles come from
+exceptions and from tasks of the side loop and are mostly dead by then. While the server is loaded
+and boots, the collector does not run (`cli` turns it off), because those objects stay alive.
 """
 
 import gc
 from typing import Final
 
-_YOUNG_MAX: Final = 10_000  # objects; Python's own 700 costs large batches some per cent
-_TURNS: Final = 3  # collections of one generation before the next older is looked at
+_YOUNG_MAX: Final = 10_000  # objects; Python's default of 700 costs large batches some per cent
+_TURNS: Final = 3  # collections of one generation before one of the next older
 _FULL: Final = 2
 
 
 def keep_collections_short() -> None:
-    """Collect once now; from now on no collection walks what was there at the last full one.
+    """Collect once now; later collections do not walk the survivors of the last full one.
 
-    Turns the collector on. May be called again, when much has been made that stays.
+    Turns the collector on. Call it again when many long-lived objects have been made.
     """
     gc.enable()
     gc.set_threshold(_YOUNG_MAX, _TURNS, _TURNS)

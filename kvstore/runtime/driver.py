@@ -1,18 +1,16 @@
-"""The loop: poll, fill, answer, drain, flush, save, settle, until told to stop.
+"""The driver's loop: poll, fill, answer, drain, flush, save, settle, until it is stopped.
 
-Told to stop, it hands leadership over, takes nothing new, and goes on until what was admitted is
+When stopped, it transfers leadership, accepts nothing new, and goes on until every admitted call is
 answered or the time of one request is over.
 
-A server runs it in the main thread, so that signals wake it; an embedded member has a thread of its
-own for it. Sockets live in the transport's thread. The loop sleeps until something arrives or the
-node asked to be woken, and never otherwise. Before the client port is open it runs over the other
-sources alone: a member that joins needs its peers first.
+A server runs the loop in its main thread, so that signals wake it; an embedded member runs it in a
+thread of its own. Sockets are in the transport's thread. The loop sleeps until something arrives or
+the node's next deadline, and never otherwise. Before the client port is open it runs with the other
+sources alone, because a joining member needs its peers first.
 """
 
-import signal
 import threading
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import Final, Protocol
 
 from kvstore.batch import Inbox, Outbox
@@ -22,22 +20,22 @@ from kvstore.runtime.clock import Clock
 from kvstore.runtime.no_port import NoPort
 from kvstore.runtime.source import Source, TurnObserver
 from kvstore.transport.base import Transport
+from kvstore.units import SECOND_NS
 
-_SECOND_NS: Final = 1_000_000_000
 _STOP_GRACE_S: Final = 0.5
-_STREAMING_POLL_S: Final = 0.005  # while a database file is on its way to a client
+_STREAMING_POLL_S: Final = 0.005  # while a database file is being sent to a client
 
 
 class Port(Protocol):
-    """A way in for clients; `kvstore.transport.base` says what its drain is."""
+    """A listener for clients; `kvstore.transport.base` defines its drain."""
 
     def drain(self) -> None:
-        """Take nothing new; what is in flight goes on."""
+        """Accept nothing new; what is in flight goes on."""
         ...
 
     @property
     def is_drained(self) -> bool:
-        """Whether, since drain(), all that was in flight is answered."""
+        """Whether, since drain(), everything in flight is answered."""
         ...
 
 
@@ -45,7 +43,7 @@ class SnapshotStreams(Protocol):
     """Streams of the whole database to clients; see `kvstore.server.snapshot_streams`."""
 
     def start(self, stream_id: int, header: bytes) -> None:
-        """Begin a stream."""
+        """Start a stream."""
         ...
 
     def pump(
@@ -55,7 +53,7 @@ class SnapshotStreams(Protocol):
         ...
 
     def cancel(self, stream_id: int) -> None:
-        """Drop a stream whose client went away; other ids are passed over."""
+        """Drop a stream whose client went away; unknown ids are ignored."""
         ...
 
     def active(self) -> int:
@@ -63,7 +61,7 @@ class SnapshotStreams(Protocol):
         ...
 
     def close(self) -> None:
-        """End everything."""
+        """End all streams."""
         ...
 
 
@@ -85,76 +83,66 @@ class Driver:
         self._sources: list[Source] = []
         self._attaching = threading.Lock()
         self._observer: TurnObserver | None = None
-        self._late = Outbox()  # for what comes after the answers, which is nothing mostly
-        self._no_port = NoPort()  # until there is a client port
+        self._late = Outbox()  # of save and settle, mostly empty
+        self._no_port = NoPort()  # used until there is a client port
         self._stopping = False
-        self._has_place = True  # in its cluster
+        self._is_member = True  # of its cluster
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the server was told to stop."""
+        """Whether the loop was stopped."""
         return self._stopping
 
-    def catch_signals(self) -> None:
-        """End the loop on SIGTERM and SIGINT."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._stopping = True
-        self._logger.info("received signal; shutting down", signal=signal.Signals(number).name)
-        self.wake()
-
-    def end(self, reason: str) -> None:
-        """End the loop because this member has no place in its cluster; from any thread."""
+    def stop_as_removed(self, reason: str) -> None:
+        """Stop the loop because this member was removed from its cluster; from any thread."""
         self._logger.warning("server error", error=reason)
         self._logger.warning("data-dir used by this member must be removed")
-        self._has_place = False
+        self._is_member = False
         self._stopping = True
         self.wake()
 
     def wake(self) -> None:
-        """Make the loop take a turn; from any thread or signal handler."""
+        """Make the loop run a turn; from any thread or signal handler."""
         (self._transport or self._no_port).wake()
 
     def stop(self) -> None:
-        """End the loop as SIGTERM does; from any thread."""
+        """Stop the loop, as SIGTERM does; from any thread or signal handler."""
         self._stopping = True
         self.wake()
 
     def attach(self, source: Source) -> None:
-        """Let a source take part in every turn from now on, after those attached before.
+        """Add a source to all turns from now on, after those attached before.
 
-        From any thread: the list is replaced, never changed.
+        From any thread, because the list is replaced, never changed.
         """
         with self._attaching:
             self._sources = [*self._sources, source]
 
     def detach(self, source: Source) -> None:
-        """Let a source take part no longer; the turn that runs may still call it. Any thread."""
+        """Remove a source; the current turn may still call it. From any thread."""
         with self._attaching:
             self._sources = [each for each in self._sources if each is not source]
 
     def set_observer(self, observer: TurnObserver) -> None:
-        """Let an observer see each turn's inbox, and what has left."""
+        """Show each turn's inbox and outboxes to an observer."""
         self._observer = observer
 
-    def become_ready(self) -> None:
-        """Take turns without clients until the member has joined and applied what it has."""
+    def run_until_ready(self) -> None:
+        """Run turns without clients until the member has joined and applied its log."""
         while not (self._node.is_ready or self._stopping):
             self._turn(self._no_port.poll(self._wait_s()))
             self._end_if_removed()
 
     def _end_if_removed(self) -> None:
         if self._node.is_removed and not self._stopping:
-            self.end("the member has been permanently removed from the cluster")
+            self.stop_as_removed("the member has been permanently removed from the cluster")
 
     def serve(
         self, transport: Transport | None, drain_ns: int, others: Sequence[Port] = ()
     ) -> None:
-        """Serve until stopped; then hand leadership over and let what was admitted be answered.
+        """Serve until stopped; then transfer leadership and drain, for up to drain_ns.
 
-        That may take drain_ns; others are ways in beside the transport, which may be None.
+        others are the ports beside the transport, which may be None.
         """
         transport = transport or self._no_port
         self._transport = transport
@@ -162,11 +150,11 @@ class Driver:
             while not self._stopping:
                 self._turn(transport.poll(self._wait_s()))
                 self._end_if_removed()
-            self._node.hand_over(self._clock.monotonic_ns())
-            self._turn(transport.poll(0))  # which tells the other: writes wait for it
-            while self._node.is_handing_over:
+            self._node.transfer_leadership(self._clock.monotonic_ns())
+            self._turn(transport.poll(0))  # sends the transfer at once, because writes wait for it
+            while self._node.is_transferring_leadership:
                 self._turn(transport.poll(self._wait_s()))
-            if self._has_place:  # without one nothing could be answered
+            if self._is_member:  # a removed member cannot answer
                 self._drain((transport, *others), transport, drain_ns)
         finally:
             self._snapshots.close()
@@ -177,52 +165,52 @@ class Driver:
         for port in ports:
             port.drain()
         while not all(port.is_drained for port in ports):
-            left_ns = until_ns - self._clock.monotonic_ns()
-            if left_ns <= 0:
+            remaining_ns = until_ns - self._clock.monotonic_ns()
+            if remaining_ns <= 0:
                 self._logger.warning(
-                    "calls are not answered within the time to stop", limit_s=drain_ns / _SECOND_NS
+                    "calls are not answered within the time to stop", limit_s=drain_ns / SECOND_NS
                 )
                 return
-            self._turn(transport.poll(min(self._wait_s(), left_ns / _SECOND_NS)))
+            self._turn(transport.poll(min(self._wait_s(), remaining_ns / SECOND_NS)))
 
     def _turn(self, inbox: Inbox) -> None:
         for source in self._sources:
             source.fill(inbox)
         if self._observer is not None:
-            self._observer.arrived(inbox)
+            self._observer.on_inbox(inbox)
         self._stamp(inbox)
         out = self._node.answer(inbox)
         self._stream_snapshots(inbox, out)
-        self._let_leave(out)
+        self._send(out)
         self._node.save(inbox, self._late)
-        self._let_leave_late()
+        self._send_late()
         self._node.settle(inbox, self._late)
-        self._let_leave_late()
+        self._send_late()
 
-    def _let_leave_late(self) -> None:
+    def _send_late(self) -> None:
         late = self._late
         if not late.is_empty:
             self._late = Outbox()
-            self._let_leave(late)
-            self._begin_snapshots(late)
+            self._send(late)
+            self._start_snapshots(late)
 
-    def _let_leave(self, out: Outbox) -> None:
+    def _send(self, out: Outbox) -> None:
         for source in self._sources:
             source.drain(out)
         if self._transport is not None:
             self._transport.flush(out)
         if self._observer is not None:
-            self._observer.left(out)
+            self._observer.on_sent(out)
 
     def _wait_s(self) -> float:
-        wait_s = max(self._node.wake_ns - self._clock.monotonic_ns(), 0) / _SECOND_NS
+        wait_s = max(self._node.wake_ns - self._clock.monotonic_ns(), 0) / SECOND_NS
         return min(wait_s, _STREAMING_POLL_S) if self._snapshots.active() else wait_s
 
     def _stamp(self, inbox: Inbox) -> None:
         inbox.now_ns = self._clock.monotonic_ns()
         inbox.wall_ms = self._clock.unix_ms()
 
-    def _begin_snapshots(self, out: Outbox) -> None:
+    def _start_snapshots(self, out: Outbox) -> None:
         for stream_id, header in out.snapshots:
             self._snapshots.start(stream_id, header)
 

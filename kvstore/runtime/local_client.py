@@ -1,15 +1,15 @@
-"""The process's own client: coroutines call the node as a remote client would, without a socket.
+"""The local client: coroutines of this process call the node as a remote client would.
 
     side loop                                        driver's thread
     await client.call(method, body) ──► columns ──► fill(inbox) ──► Node.answer
-    ◄── future / stream queue ◄── one hand-over per turn ◄── drain(out)
+    ◄── future / stream queue ◄── one callback per turn ◄── drain(out)
 
-Ids run downwards from -1, so they never meet those of the client port (from 1 upwards); those of
-what is asked for a client, as by the gateway, run downwards from FOR_CLIENTS. A call goes through
+Ids count down from -1, so they never collide with those of the client port, which count up from 1.
+Calls made on behalf of a client, as by the gateway, count down from CLIENT_IDS_FROM. A call passes
 the same admission as a remote one: checks, limits, tokens in the metadata, refusals.
 
-Limits: what waits for the driver is bounded in calls and bytes (call and send then wait), and what
-a stream's reader has not taken is told to the node as that stream's backlog.
+Limits: calls and bytes that wait for the driver are bounded (call and send then wait). The bytes
+that a stream's reader has not read yet are the stream's backlog for the node.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from kvstore.errors import Code
 
 WAITING_MAX: Final = 4096  # calls and frames the driver has not taken yet
 WAITING_BYTES_MAX: Final = 64 << 20
-FOR_CLIENTS: Final = -(1 << 40)
+CLIENT_IDS_FROM: Final = -(1 << 40)
 
 
 class CallRefusedError(Exception):
-    """The node, or the way to it, refused a call."""
+    """A call was refused: by the node, or because it did not get there."""
 
     def __init__(self, code: int, text: str) -> None:
         """Take the gRPC code and the error text as a remote client would see them."""
@@ -37,9 +37,10 @@ class CallRefusedError(Exception):
 
 
 class LocalStream:
-    """One open stream: send messages, iterate over answers, cancel when done.
+    """One open stream: send messages, iterate over responses, cancel when done.
 
-    Iterating ends at a plain end and raises CallRefusedError at any other. Use it in `async with`.
+    Iteration stops at an end without an error and raises CallRefusedError at one with an error. Use
+    it in `async with`.
     """
 
     def __init__(self, client: "LocalClient", stream_id: int) -> None:
@@ -49,19 +50,19 @@ class LocalStream:
         self._end: tuple[int, str] | None = None
         self._changed = asyncio.Event()
         self._is_over = False
-        self.unread_bytes = 0  # the node sees it as the stream's backlog
+        self.unread_bytes = 0  # for the node: the stream's backlog
 
     async def send(self, message: bytes) -> None:
         """Send one message; waits while too much waits for the driver."""
-        await self._client.room()
+        await self._client.wait_for_room()
         self._client.add_frame(self._id, message)
 
     def half_close(self) -> None:
-        """Say that nothing more will be sent."""
+        """End the sending side."""
         self._client.add_half_closed(self._id)
 
     def cancel(self) -> None:
-        """Give the stream up; does nothing if it has ended."""
+        """Cancel the stream; does nothing if it has ended."""
         if not self._is_over:
             self._is_over = True
             self._client.forget(self._id, is_gone=self._end is None)
@@ -73,7 +74,7 @@ class LocalStream:
         """Return the next message."""
         while not self._messages:
             if self._end is not None:
-                self.cancel()  # nothing more comes: there is nothing left to hold
+                self.cancel()  # it has ended: the client forgets it
                 code, text = self._end
                 if code != Code.OK:
                     raise CallRefusedError(code, text)
@@ -91,13 +92,13 @@ class LocalStream:
         self.cancel()
 
     def deliver(self, message: bytes) -> None:
-        """Take a message of the node (on the loop)."""
+        """Add a message of the node (on the loop)."""
         self._messages.append(message)
         self.unread_bytes += len(message)
         self._changed.set()
 
     def end(self, code: int, text: str) -> None:
-        """Take the stream's end (on the loop)."""
+        """Note the stream's end (on the loop)."""
         self._end = (code, text)
         self._changed.set()
 
@@ -106,20 +107,20 @@ class LocalClient:
     """Calls of this process to its own node."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """Serve coroutines of loop; wake makes the driver take a turn."""
+        """Serve coroutines of loop; wake makes the driver run a turn."""
         self._loop = loop
         self._wake = wake
         self._lock = threading.Lock()
         self._inbox = Inbox()
         self._waiting_bytes = 0
-        self._made = 0  # ids
-        self._has_given_up = False  # some call or stream, before its end
+        self._id_count = 0  # ids that were assigned
+        self._has_cancelled = False  # some call or stream, before its end
         self._answered: Outbox | None = None
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._streams: dict[int, LocalStream] = {}
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._outstanding = 0  # calls and streams: while 0, drain has nothing to look for
+        self._outstanding = 0  # open calls and streams; while it is 0, drain has nothing to do
 
     # For coroutines.
 
@@ -136,8 +137,9 @@ class LocalClient:
 
         Raises CallRefusedError with the node's code and text, or with DEADLINE_EXCEEDED.
         """
-        await self.room()
-        call_id, future = self._new_id(for_client=for_client), self._loop.create_future()
+        await self.wait_for_room()
+        call_id = self._new_id(for_client=for_client)
+        future: asyncio.Future[bytes] = self._loop.create_future()
         self._calls[call_id] = future
         with self._lock:
             self._inbox.calls.append((call_id, method_id, body))
@@ -146,7 +148,8 @@ class LocalClient:
             self._count(len(body))
         self._wake()
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation before 3.12
+                return await future
         except TimeoutError:
             raise CallRefusedError(Code.DEADLINE_EXCEEDED, "context deadline exceeded") from None
         finally:
@@ -161,7 +164,7 @@ class LocalClient:
         *,
         for_client: bool = False,
     ) -> LocalStream:
-        """Open a stream: bidirectional, or with its one request if the server alone streams."""
+        """Open a stream: bidirectional, or a server stream with its one request."""
         stream_id = self._new_id(for_client=for_client)
         stream = self._streams[stream_id] = LocalStream(self, stream_id)
         with self._lock:
@@ -175,44 +178,44 @@ class LocalClient:
         self._wake()
         return stream
 
-    async def room(self) -> None:
-        """Wait until the driver has taken enough of what waits."""
+    async def wait_for_room(self) -> None:
+        """Wait while too much waits for the driver."""
         while not self._has_room.is_set():
             await self._has_room.wait()
 
     def add_frame(self, stream_id: int, message: bytes) -> None:
-        """Leave a stream's message for the driver."""
+        """Enqueue a stream's message."""
         with self._lock:
             self._inbox.frames.append((stream_id, message))
             self._count(len(message))
         self._wake()
 
     def add_half_closed(self, stream_id: int) -> None:
-        """Leave the news that nothing more comes on a stream."""
+        """Enqueue the end of a stream's sending side."""
         with self._lock:
             self._inbox.half_closed.append(stream_id)
         self._wake()
 
     def forget(self, call_id: int, *, is_gone: bool) -> None:
-        """Stop listening for a call or stream; the node is told if it may still be at it."""
+        """Forget a call or stream; is_gone tells the node that its client went away."""
         self._streams.pop(call_id, None)
         with self._lock:
             if is_gone:
-                self._has_given_up = True  # before the count: drain looks at both without the lock
+                self._has_cancelled = True  # before the count: drain reads both without the lock
                 self._inbox.gone.append(call_id)
             self._outstanding -= 1
         if is_gone:
             self._wake()
 
     def _new_id(self, *, for_client: bool) -> int:
-        self._made += 1
-        call_id = FOR_CLIENTS - self._made if for_client else -self._made
+        self._id_count += 1
+        call_id = CLIENT_IDS_FROM - self._id_count if for_client else -self._id_count
         with self._lock:
             self._outstanding += 1
         return call_id
 
     def _count(self, size_bytes: int) -> None:
-        """Note what was added; the lock is held."""
+        """Count what was added; the caller holds the lock."""
         self._waiting_bytes += size_bytes
         waiting = len(self._inbox.calls) + len(self._inbox.opened) + len(self._inbox.frames)
         if waiting >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
@@ -221,7 +224,7 @@ class LocalClient:
     # For the driver.
 
     def fill(self, inbox: Inbox) -> None:
-        """Hand over what coroutines asked for, and how far stream readers are behind."""
+        """Add the coroutines' calls and messages, and the backlogs of their streams."""
         if self._outstanding == 0 and not self._inbox.gone:
             return
         with self._lock:
@@ -240,12 +243,12 @@ class LocalClient:
             self._loop.call_soon_threadsafe(self._has_room.set)
 
     def drain(self, out: Outbox) -> None:
-        """Take out what is for coroutines and give it to their loop.
+        """Remove the answers for coroutines and pass them to their loop.
 
-        What was given up may be answered all the same, by a read that waits for a leader even much
-        later; the client port cannot take such ids.
+        A cancelled call may still be answered, much later if it is a read that waits for a leader.
+        Its answer is removed, too, because the client port does not know such ids.
         """
-        if self._outstanding == 0 and not self._has_given_up:
+        if self._outstanding == 0 and not self._has_cancelled:
             return
         mine = Outbox()
         mine.replies = [each for each in out.replies if each[0] < 0]
@@ -262,12 +265,12 @@ class LocalClient:
             self._loop.call_soon_threadsafe(self._deliver, mine)
 
     def take_answered(self) -> Outbox | None:
-        """Return what the last drain took out for coroutines, once; None if there was nothing."""
+        """Return what the last drain removed for coroutines, once; None if there was nothing."""
         answered, self._answered = self._answered, None
         return answered
 
     def _deliver(self, out: Outbox) -> None:
-        """Give answers to whoever waits for them (on the loop)."""
+        """Pass answers to the futures and streams that wait for them (on the loop)."""
         for call_id, code, body in out.replies:
             future = self._calls.get(call_id)
             if future is None or future.done():

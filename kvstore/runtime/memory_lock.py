@@ -1,8 +1,8 @@
-"""--memory-mlock: the pages this process has touched stay in memory and are never swapped out.
+"""--memory-mlock: the pages this process uses stay in memory and are never swapped out.
 
-The whole process is locked, the database's map with it, also the one that comes after a
-defragmentation. A page is locked when it is first used (MCL_ONFAULT): locking the map as a whole
-would count all of the address space that is set aside for it.
+This holds for the whole process, including the database's map and the new map after a
+defragmentation. A page is locked when it is first used (MCL_ONFAULT), because locking the whole map
+would count all the address space that is reserved for it.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _ON_FAULT: Final = 4
 
 
 def lock_memory() -> None:
-    """Lock now and from now on; ConfigError if the system does not allow it."""
+    """Lock all present and future pages; ConfigError if the system does not allow it."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mlockall(_CURRENT | _FUTURE | _ON_FAULT) != 0:
         raise ConfigError(

@@ -1,16 +1,17 @@
-"""The loop beside the turn: one thread of coroutines for all that is HTTP, slow or composite.
+"""The side loop: an asyncio loop in a thread beside the turn, for HTTP and for composite services.
 
     driver's thread                         side loop's thread
     inbox.requests ──fill──►  on_request(request)   ──respond──┐
-    out.services  ──drain──►  on_service(call)      ──answer───┤
-                  ◄─drain─────────── what is to leave ◄────────┘
+    out.services  ──drain──►  on_service(call)      ──reply────┤
+                  ◄─drain─────────── what is to be sent ◄──────┘
 
-Gateway, status pages, locks and elections run here and reach the node only through `client`, as a
-remote client would. A handler's call is the loop's own until the handler returns: its frames and
-half-close are kept from the node and given to the loop, and a client that goes away cancels it.
+The JSON gateway, status pages, locks and elections run here. They reach the node only through
+`client`, as a remote client would. A call belongs to the loop until its handler returns: its frames
+and half-close go to the loop and not to the node, and the handler is cancelled when its client goes
+away.
 
-What fails in a handler is the handler's to answer; an exception that leaves one is logged with its
-traceback and the call is ended with INTERNAL.
+A handler answers its own errors. An exception that it lets pass is logged, and the call is answered
+with INTERNAL.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
-from kvstore.batch import Inbox, Outbox, Request, Response, ServiceCall
+from kvstore.batch import Inbox, Outbox, PortRequest, PortResponse, ServiceCall
 from kvstore.errors import Code, KvstoreError
 from kvstore.logger import Logger
 from kvstore.runtime.local_client import LocalClient
@@ -28,7 +29,7 @@ _STOP_S: Final = 5.0
 TASKS_MAX: Final = 4096  # requests and calls being served; more are refused
 
 T = TypeVar("T")
-OnRequest = Callable[[Request], Coroutine[None, None, None]]
+OnRequest = Callable[[PortRequest], Coroutine[None, None, None]]
 OnService = Callable[[ServiceCall], Coroutine[None, None, None]]
 OnFrames = Callable[[list[tuple[int, bytes]], list[int], list[int]], None]
 
@@ -39,34 +40,34 @@ class SideLoop:
     def __init__(
         self, wake: Callable[[], None], logger: Logger, *, tasks_max: int = TASKS_MAX
     ) -> None:
-        """Make the loop; wake makes the driver take a turn."""
+        """Make the loop; wake makes the driver run a turn."""
         self._wake = wake
         self._tasks_max = tasks_max
         self._logger = logger
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="side-loop", daemon=True)
         self._lock = threading.Lock()
-        self._leaving = Outbox()
-        self._has_leaving = False
+        self._outgoing = Outbox()
+        self._has_outgoing = False
         self._owned: set[int] = set()  # calls that are handled here, from their arrival on
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self._is_over = False  # with _lock: nothing more is given to the loop
-        self.backlog: dict[int, int] = {}  # bytes unsent by id, as of the last turn
+        self._is_over = False  # with _lock: nothing more is submitted to the loop
+        self.backlog: dict[int, int] = {}  # id → unsent bytes, as of the last turn
         self.client: Final = LocalClient(self._loop, wake)
         self.on_request: OnRequest | None = None
         self.on_service: OnService | None = None
         self.on_frames: OnFrames | None = None  # (frames, half-closed, gone) of owned ids
 
-    # Life.
+    # Start and stop.
 
     def start(self) -> None:
         """Run the loop in its thread."""
         self._thread.start()
 
     def run(self, coroutine: Coroutine[None, None, None], name: str) -> None:
-        """Run something of its own beside all calls until it ends or the loop stops."""
+        """Run a background coroutine until it ends or the loop stops."""
 
         def begin() -> None:
             task = self._loop.create_task(self._guarded(coroutine, name), name=name)
@@ -82,8 +83,7 @@ class SideLoop:
     def submit(self, coroutine: Coroutine[None, None, T]) -> Future[T]:
         """Run a coroutine on the loop; another thread may wait for the future.
 
-        When the loop stops, and after that, the future is cancelled: other members may ask until
-        the last.
+        The future is cancelled when the loop stops, or if it has stopped.
         """
         with self._lock:
             if not self._is_over:
@@ -94,7 +94,7 @@ class SideLoop:
         return refused
 
     def stop(self) -> None:
-        """Cancel everything and end the thread."""
+        """Cancel all tasks and end the thread."""
         if not self._thread.is_alive():
             return
         self._loop.call_soon_threadsafe(self._begin_stop)
@@ -114,7 +114,7 @@ class SideLoop:
         self._loop.stop()
 
     async def _cancel_submitted(self) -> None:
-        """Cancel what is left, so that no other thread waits for a future that nobody sets."""
+        """Cancel all other tasks, so that no thread waits for a future that is never set."""
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -136,38 +136,38 @@ class SideLoop:
         except Exception as error:
             self._logger.error("a task of the side loop failed", task=name, error=repr(error))
 
-    # What leaves (on the loop).
+    # Answers (on the loop).
 
-    def respond(self, response: Response) -> None:
-        """Answer a request that is no gRPC."""
-        self._leave(lambda out: out.responses.append(response))
+    def respond(self, response: PortResponse) -> None:
+        """Answer an HTTP request."""
+        self._enqueue(lambda out: out.responses.append(response))
 
     def reply(self, call_id: int, code: int, body: bytes) -> None:
         """Answer a unary service call; for a code other than 0, body is the error's text."""
-        self._leave(lambda out: out.replies.append((call_id, code, body)))
+        self._enqueue(lambda out: out.replies.append((call_id, code, body)))
 
     def deliver(self, stream_id: int, message: bytes) -> None:
         """Send one message of a streamed answer."""
-        self._leave(lambda out: out.deliveries.append((stream_id, message, b"")))
+        self._enqueue(lambda out: out.deliveries.append((stream_id, message, b"")))
 
     def end(self, stream_id: int, code: int = Code.OK, text: str = "") -> None:
         """End a streamed answer."""
-        self._leave(lambda out: out.ends.append((stream_id, code, text.encode())))
+        self._enqueue(lambda out: out.ends.append((stream_id, code, text.encode())))
 
-    def _leave(self, add: Callable[[Outbox], None]) -> None:
+    def _enqueue(self, add: Callable[[Outbox], None]) -> None:
         with self._lock:
-            add(self._leaving)
-            self._has_leaving = True
+            add(self._outgoing)
+            self._has_outgoing = True
         self._wake()
 
-    def ask_turn(self) -> None:
-        """Have the driver take a turn, after which `backlog` is as new as can be."""
+    def request_turn(self) -> None:
+        """Make the driver run a turn, which updates `backlog`."""
         self._wake()
 
-    # The driver's side.
+    # For the driver.
 
     def fill(self, inbox: Inbox) -> None:
-        """Take what is the loop's out of the inbox and add what its client asks for."""
+        """Remove what belongs to the loop from the inbox, and add the calls of its client."""
         if inbox.requests:
             requests, inbox.requests = inbox.requests, []
             self._owned.update([request[0] for request in requests])
@@ -177,19 +177,19 @@ class SideLoop:
         self.client.fill(inbox)
 
     def drain(self, out: Outbox) -> None:
-        """Give service calls to the loop, answers to its client, and let what is ready leave."""
+        """Pass service calls to the loop and answers to its client; add the loop's answers."""
         if out.services:
             services, out.services = out.services, []
             self._owned.update([call[0] for call in services])
             self._loop.call_soon_threadsafe(self._begin_services, services)
-        if self._has_leaving:
+        if self._has_outgoing:
             with self._lock:
-                leaving, self._leaving = self._leaving, Outbox()
-                self._has_leaving = False
-            out.responses += leaving.responses
-            out.replies += leaving.replies
-            out.deliveries += leaving.deliveries
-            out.ends += leaving.ends
+                outgoing, self._outgoing = self._outgoing, Outbox()
+                self._has_outgoing = False
+            out.responses += outgoing.responses
+            out.replies += outgoing.replies
+            out.deliveries += outgoing.deliveries
+            out.ends += outgoing.ends
         self.client.drain(out)
 
     def _take_owned(self, inbox: Inbox) -> None:
@@ -203,11 +203,11 @@ class SideLoop:
             inbox.half_closed = [each for each in inbox.half_closed if each not in owned]
         gone = [each for each in inbox.gone if each in owned]
         if frames or half_closed or gone:
-            self._loop.call_soon_threadsafe(self._arrived, frames, half_closed, gone)
+            self._loop.call_soon_threadsafe(self._on_arrivals, frames, half_closed, gone)
 
     # On the loop.
 
-    def _arrived(
+    def _on_arrivals(
         self, frames: list[tuple[int, bytes]], half_closed: list[int], gone: list[int]
     ) -> None:
         if self.on_frames is not None:
@@ -216,7 +216,7 @@ class SideLoop:
             if (task := self._tasks.get(each)) is not None:
                 task.cancel()
 
-    def _begin_requests(self, requests: list[Request]) -> None:
+    def _begin_requests(self, requests: list[PortRequest]) -> None:
         for request in requests:
             if self.on_request is None:
                 self._owned.discard(request[0])

@@ -1,11 +1,11 @@
-"""What takes part in the loop beside the client port: peers, the process's own client, tasks.
+"""What takes part in the driver's loop beside the client port: peers, the local client, tasks.
 
-    poll ──► fill(inbox) ──► arrived(inbox) ──► answer ──► drain(out) ──► flush ──► left(out)
-                                                └── and again for what comes of settle ──┘
+    poll ──► fill(inbox) ──► on_inbox(inbox) ──► answer ──► drain(out) ──► flush ──► on_sent(out)
+                                                  └── and again for the output of settle ──┘
 
-A source fills and drains; an observer sees what the others have left. The driver's thread calls all
-of them in every turn, so they must cost nothing when there is nothing to do, and never wait. A
-source with new results calls the wake-up it was made with.
+A source adds to the inbox and takes from the outbox. An observer sees both and changes nothing. The
+driver calls all of them in every turn, so they must cost nothing when there is nothing to do, and
+never wait. A source with new results calls the wake function it was made with.
 """
 
 from typing import Protocol
@@ -17,21 +17,21 @@ class Source(Protocol):
     """Something that adds to the inbox and takes from the outbox."""
 
     def fill(self, inbox: Inbox) -> None:
-        """Add what has arrived; take out what the node is not to see."""
+        """Add what has arrived; remove what the node must not see."""
         ...
 
     def drain(self, out: Outbox) -> None:
-        """Take out what is this source's to do; add what is to leave by the client port."""
+        """Remove what this source handles; add what the client port must send."""
         ...
 
 
 class TurnObserver(Protocol):
-    """Something that sees what passes, and changes nothing."""
+    """Something that sees each turn's inbox and outbox, and changes nothing."""
 
-    def arrived(self, inbox: Inbox) -> None:
-        """Note that a turn begins with this inbox; its columns may be replaced, but not changed."""
+    def on_inbox(self, inbox: Inbox) -> None:
+        """See the inbox of a turn that begins; its columns may later be replaced, not changed."""
         ...
 
-    def left(self, out: Outbox) -> None:
-        """Look at what has been handed to the client port."""
+    def on_sent(self, out: Outbox) -> None:
+        """See an outbox after it was flushed to the client port."""
         ...

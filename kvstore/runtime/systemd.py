@@ -1,9 +1,9 @@
-"""Telling systemd that the server is ready, as a unit of Type=notify asks for.
+"""Notifying systemd that the server is ready, as units of Type=notify need.
 
     NOTIFY_SOCKET=/run/systemd/notify        a datagram socket; a name after @ is an abstract one
 
-Without the variable nobody wants to know, and nothing is done. That it cannot be told is no reason
-to end: the unit's own time limit decides.
+Without the variable nothing is done. A failure is logged and does not stop the server: the unit has
+its own start timeout.
 """
 
 import os
@@ -16,7 +16,7 @@ VARIABLE: Final = "NOTIFY_SOCKET"
 
 
 def notify_ready(logger: Logger) -> None:
-    """Tell systemd that clients are being served."""
+    """Notify systemd that clients are being served."""
     address = os.environ.get(VARIABLE)
     if not address:
         return

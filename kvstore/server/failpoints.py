@@ -1,17 +1,17 @@
-"""Failpoints by environment and over HTTP, with gofail's language, so that its users' tools work.
+"""Failpoints set by environment and over HTTP, in gofail's language, so that gofail's tools work.
 
     GOFAIL_FAILPOINTS='raftBeforeSave=sleep("200ms");walAfterSync=panic'    set at start
     GOFAIL_HTTP=127.0.0.1:22381                                             served while running
         GET /               name=terms, a line each
         GET /name           terms       GET /name/count    how often they acted
         PUT /name           body: terms            PUT /failpoints    body: name=terms;name=terms
-        DELETE /name        off again
+        DELETE /name        disarm
 
     terms    1*sleep("50ms")->25.5%panic->return("text")
-             the first term whose counts and chances allow it acts; sleep takes a duration or
-             milliseconds; panic ends the process at once, with exit code 2, as etcd's would
+             the first term whose count and probability allow it acts; sleep takes a duration or
+             milliseconds; panic ends the process at once with exit code 2, as in etcd
 
-Never for production: whoever reaches the address can stop the server.
+Not for production: every client of the address can stop the server.
 """
 
 import os
@@ -33,7 +33,7 @@ from kvstore.errors import ConfigError
 TERMS_BYTES_MAX: Final = 1 << 20
 PANIC_EXIT_CODE: Final = 2
 _ACTIONS: Final = ("off", "return", "sleep", "panic", "break", "print")
-_MOD: Final = re.compile(r"(\d+)\*|(\d+(?:\.\d+)?)%")
+_CONDITION: Final = re.compile(r"(\d+)\*|(\d+(?:\.\d+)?)%")
 _VALUE: Final = re.compile(r'\((?:"((?:[^"\\]|\\.)*)"|(-?\d+)|(true|false))?\)')
 _ESCAPE: Final = re.compile(r"\\(.)")
 
@@ -43,14 +43,14 @@ Value = str | int | bool | None
 class Term(NamedTuple):
     """One step of a chain."""
 
-    counts: list[int]  # how often it may still act; all must be above 0
-    chances: tuple[float, ...]
+    counts: list[int]  # remaining actions; all must be above 0
+    probabilities: tuple[float, ...]
     action: str
     value: Value
 
 
 def parse(text: str) -> list[Term]:
-    """Read a chain of terms; ValueError names what is left unread."""
+    """Parse a chain of terms; ValueError names the rest that cannot be parsed."""
     terms: list[Term] = []
     rest = text
     while rest:
@@ -58,13 +58,13 @@ def parse(text: str) -> list[Term]:
             if not rest.startswith("->"):
                 raise ValueError(f'failpoint: could not parse terms "{text}" past "{rest}"')
             rest = rest[2:]
-        counts, chances = [], []
-        while (mod := _MOD.match(rest)) is not None:
-            if mod.group(1):
-                counts.append(int(mod.group(1)))
+        counts, probabilities = [], []
+        while (condition := _CONDITION.match(rest)) is not None:
+            if condition.group(1):
+                counts.append(int(condition.group(1)))
             else:
-                chances.append(float(mod.group(2)) / 100)
-            rest = rest[mod.end() :]
+                probabilities.append(float(condition.group(2)) / 100)
+            rest = rest[condition.end() :]
         action = next((each for each in _ACTIONS if rest.startswith(each)), None)
         if action is None:
             raise ValueError(f'failpoint: could not parse terms "{text}" past "{rest}"')
@@ -73,7 +73,7 @@ def parse(text: str) -> list[Term]:
         if (given := _VALUE.match(rest)) is not None:
             rest = rest[given.end() :]
             value = _value(given)
-        terms.append(_checked(Term(counts, tuple(chances), action, value), text))
+        terms.append(_checked(Term(counts, tuple(probabilities), action, value), text))
     if not terms:
         raise ValueError("failpoint: could not parse terms: there are none")
     return terms
@@ -89,7 +89,7 @@ def _value(given: re.Match[str]) -> Value:
 
 
 def _checked(term: Term, text: str) -> Term:
-    """Refuse what could not be carried out once it is hit."""
+    """Refuse a term that could not be carried out at a hit."""
     if term.action == "sleep":
         _seconds(term.value, text)
     if term.action == "break":
@@ -105,7 +105,7 @@ def _seconds(value: Value, text: str) -> float:
     return value / 1000
 
 
-class Armed:
+class ArmedFailpoint:
     """The terms of one failpoint; called at every hit, from any thread."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -116,9 +116,9 @@ class Armed:
         self._lock = threading.Lock()
 
     def __call__(self) -> Value:
-        """Act; the value is that of a return, or None."""
+        """Act; return the value of a return term, or None."""
         with self._lock:
-            term = next((each for each in self._terms if _allowed(each)), None)
+            term = next((each for each in self._terms if _may_act(each)), None)
             if term is None:
                 return None
             self.count += 1
@@ -136,37 +136,37 @@ class Armed:
         return None
 
 
-def _allowed(term: Term) -> bool:
-    for position, left in enumerate(term.counts):
-        if left <= 0:
+def _may_act(term: Term) -> bool:
+    for position, remaining in enumerate(term.counts):
+        if remaining <= 0:
             return False
-        term.counts[position] = left - 1
-    # Not a secret, and not to be repeatable: the operator asked for chance.
-    return all(random.random() <= chance for chance in term.chances)  # noqa: TID251
+        term.counts[position] = remaining - 1
+    # Neither secret nor reproducible: the operator asked for a probability.
+    return all(random.random() <= each for each in term.probabilities)  # noqa: TID251
 
 
 def _end_process(name: str, value: Value) -> None:
     sys.stderr.write(f"panic: failpoint panic: {name if value is None else value}\n")
     sys.stderr.flush()
-    os._exit(PANIC_EXIT_CODE)  # as a crash: nothing is closed, nothing flushed
+    os._exit(PANIC_EXIT_CODE)  # like a crash: nothing is closed or flushed
 
 
-class Panel:
-    """Which failpoints are armed, with what."""
+class Failpoints:
+    """The armed failpoints and their terms."""
 
     def __init__(self) -> None:
-        self._armed: dict[str, Armed] = {}
+        self._armed: dict[str, ArmedFailpoint] = {}
 
     def set(self, name: str, text: str) -> None:
-        """Arm a failpoint; ValueError for terms that cannot be read, KeyError for its name."""
+        """Arm a failpoint; ValueError for invalid terms, KeyError for an unknown name."""
         if name not in failpoints.NAMES:
             raise KeyError("failpoint: failpoint does not exist")
-        armed = Armed(name, text)
+        armed = ArmedFailpoint(name, text)
         self._armed[name] = armed
         failpoints.arm(name, armed)
 
     def clear(self, name: str) -> None:
-        """Disarm a failpoint; ValueError if it is not armed, KeyError for its name."""
+        """Disarm a failpoint; ValueError if it is not armed, KeyError for an unknown name."""
         if name not in failpoints.NAMES:
             raise KeyError("failpoint: failpoint does not exist")
         if self._armed.pop(name, None) is None:
@@ -174,14 +174,14 @@ class Panel:
         failpoints.disarm(name)
 
     def text(self, name: str) -> str:
-        """Return a failpoint's terms; KeyError for its name, ValueError if it is not armed."""
+        """Return a failpoint's terms; KeyError for an unknown name, ValueError if not armed."""
         return self._known(name).text
 
     def count(self, name: str) -> int:
         """Return how often it acted; errors as text()."""
         return self._known(name).count
 
-    def _known(self, name: str) -> Armed:
+    def _known(self, name: str) -> ArmedFailpoint:
         if name not in failpoints.NAMES:
             raise KeyError("failpoint: failpoint does not exist")
         if name not in self._armed:
@@ -189,7 +189,7 @@ class Panel:
         return self._armed[name]
 
     def lines(self) -> str:
-        """Return all there are, a line each."""
+        """Return all failpoints, a line each."""
         armed = self._armed
         return "".join(
             f"{name}={armed[name].text if name in armed else ''}\n"
@@ -198,18 +198,18 @@ class Panel:
 
 
 def from_environment(environment: Mapping[str, str]) -> Callable[[], None] | None:
-    """Set and serve what the environment asks for; return what ends the serving, if anything.
+    """Arm and serve the failpoints of the environment; return what stops the server, if any.
 
-    ConfigError for terms that cannot be read, a name that is unknown, or an address not to be had.
+    ConfigError for invalid terms, an unknown name, or an address that cannot be used.
     """
-    panel = Panel()
+    armed = Failpoints()
     try:
         for name, text in _split(environment.get("GOFAIL_FAILPOINTS", "")).items():
-            panel.set(name, text)
+            armed.set(name, text)
     except (ValueError, KeyError) as error:
         raise ConfigError(f"GOFAIL_FAILPOINTS: {error.args[0]}") from None
     address = environment.get("GOFAIL_HTTP", "")
-    return _serve(panel, address) if address else None
+    return _serve(armed, address) if address else None
 
 
 def _split(text: str) -> dict[str, str]:
@@ -222,10 +222,10 @@ def _split(text: str) -> dict[str, str]:
     return found
 
 
-def _serve(panel: Panel, address: str) -> Callable[[], None]:
+def _serve(armed: Failpoints, address: str) -> Callable[[], None]:
     host, _, port = address.rpartition(":")
     try:
-        server = ThreadingHTTPServer((host, int(port)), _handler(panel))
+        server = ThreadingHTTPServer((host, int(port)), _handler(armed))
     except (OSError, ValueError) as error:
         raise ConfigError(f"GOFAIL_HTTP {address}: {error}") from None
     server.daemon_threads = True
@@ -240,15 +240,15 @@ def _serve(panel: Panel, address: str) -> Callable[[], None]:
     return stop
 
 
-def _handler(panel: Panel) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(armed: Failpoints) -> type[BaseHTTPRequestHandler]:
+    class FailpointRequest(BaseHTTPRequestHandler):
         """One request."""
 
         protocol_version = "HTTP/1.1"
 
         @override
         def log_message(self, format: str, *args: object) -> None:
-            """Leave the operator's log to the server."""
+            """Log nothing: the operator's log is the server's."""
 
         def _answer(self, status: int, text: str) -> None:
             body = text.encode()
@@ -260,15 +260,15 @@ def _handler(panel: Panel) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body)
 
         def do_GET(self) -> None:
-            """Show all, one, or how often one acted."""
+            """Show all failpoints, one of them, or how often one acted."""
             name = self.path[1:]
             try:
                 if not name:
-                    self._answer(200, panel.lines())
+                    self._answer(200, armed.lines())
                 elif name.endswith("/count"):
-                    self._answer(200, str(panel.count(name.removesuffix("/count"))))
+                    self._answer(200, str(armed.count(name.removesuffix("/count"))))
                 else:
-                    self._answer(200, panel.text(name) + "\n")
+                    self._answer(200, armed.text(name) + "\n")
             except (KeyError, ValueError) as error:
                 self._answer(404, f"failed to GET: {error.args[0]}\n")
 
@@ -283,7 +283,7 @@ def _handler(panel: Panel) -> type[BaseHTTPRequestHandler]:
             try:
                 wanted = _split(text) if name.lower() == "failpoints" else {name: text}
                 for each, terms in wanted.items():
-                    panel.set(each, terms)
+                    armed.set(each, terms)
             except (KeyError, ValueError) as error:
                 self._answer(400, f"fail to set failpoint: {error.args[0]}\n")
             else:
@@ -292,10 +292,10 @@ def _handler(panel: Panel) -> type[BaseHTTPRequestHandler]:
         def do_DELETE(self) -> None:
             """Disarm one."""
             try:
-                panel.clear(self.path[1:])
+                armed.clear(self.path[1:])
             except (KeyError, ValueError) as error:
                 self._answer(400, f"failed to delete failpoint {error.args[0]}\n")
             else:
                 self._answer(204, "")
 
-    return Handler
+    return FailpointRequest

@@ -1,16 +1,16 @@
-"""One member: from its state to turns that serve clients, and back down again.
+"""One member: from its state to turns that serve clients, until it is stopped and closed.
 
     state ─► parts ─► node ─► ready ─► transport ─► loop ─► drained ─► node and state closed
 
-Clients are let in once the member has joined: there is a leader, all of the log is applied and the
-member's own name is in it. When it is told to stop, leadership is handed over, no new work is
-taken, what was admitted is answered, the database is committed and the log closed.
+Clients are accepted once the member has joined: there is a leader, all of the log is applied and it
+contains the member's own name. When the member is stopped, it transfers leadership, accepts no new
+calls, answers those that were admitted, commits the database and closes the log.
 
-A process runs one (`server.run`) or several (`kvstore.embed`). What belongs to a process and not to
-a member (signals, the collector, the allocator, systemd) comes in the `Host`.
+A process runs one member (`server.run`) or several (`kvstore.embed`). What belongs to a process and
+not to a member (signals, the collector, the allocator, systemd) is done by the `Host`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
 from kvstore.peers.network import PeerNetwork
 from kvstore.runtime.clock import Clock
-from kvstore.runtime.driver import Driver
+from kvstore.runtime.driver import Driver, Port
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.server.auth.password_tasks import PasswordTasks
 from kvstore.server.auth.tokens import keys_of
@@ -31,7 +31,7 @@ from kvstore.server.metrics.assembly import observe
 from kvstore.server.metrics.gatherer import Gatherer
 from kvstore.server.metrics.observer import MetricsObserver
 from kvstore.server.metrics.page import MetricsPage
-from kvstore.server.pages.service import Extras, HttpService
+from kvstore.server.pages.service import Extras, PageService
 from kvstore.server.peering.network import open_network
 from kvstore.server.ui.guard import Guard
 from kvstore.server.ui.status_page import StatusPage
@@ -53,14 +53,18 @@ def _nothing(*_arguments: object) -> None:
 
 
 class Host(NamedTuple):
-    """What the process does around a member; all is called in the member's own thread."""
+    """What the process does for a member; all callbacks run in the member's thread."""
 
     on_driver: Callable[[Driver], None] = _nothing
-    """Called before the first turn: signals, or whoever is to stop the member."""
+    """Called before the first turn, with the driver, whose stop() stops the member."""
     on_parts: Callable[[], None] = _nothing
     """Called when the state is loaded."""
     on_ready: Callable[[Running], None] = _nothing
-    """Called when clients are let in."""
+    """Called when clients are accepted."""
+    on_freed: Callable[[int], None] = _nothing
+    """Called with the bytes of large entries that were dropped from memory."""
+    ports: Sequence[Port] = ()
+    """Ports beside the client port, which are drained with it."""
     has_peers: bool = True
     """Whether to listen for other members."""
     has_port: bool = True
@@ -68,13 +72,14 @@ class Host(NamedTuple):
 
 
 def run_member(state: State, clock: Clock, logger: Logger, host: Host) -> None:
-    """Serve until stopped, then close the state; the turns are taken in the calling thread."""
+    """Serve until stopped, then close the state; the turns run in the calling thread."""
     booted, config = state.booted, state.config
     if config.transport != "grpcio" and native.encode_entries is not None:
         booted.wal.encode_entries = native.encode_entries
     try:
         parts = build(config, booted, state.snapshots, clock, logger)
         parts.limits.is_rebuilt = state.is_rebuilt
+        parts.on_freed = host.on_freed
         host.on_parts()
         with ExitStack() as beside:
             node = _serve(state, parts, clock, logger, host, beside)
@@ -88,13 +93,13 @@ def run_member(state: State, clock: Clock, logger: Logger, host: Host) -> None:
 def _serve(
     state: State, parts: Parts, clock: Clock, logger: Logger, host: Host, beside: ExitStack
 ) -> Node:
-    """Take turns until stopped; what runs beside them is entered in the stack."""
+    """Run turns until stopped; what runs beside them is registered in the stack."""
     config = state.config
     side = SideLoop(lambda: driver.wake(), logger)
     network = None
     if host.has_peers and state.places is not None:
         network = open_network(
-            config, parts, state.places, side, lambda text: driver.end(text), logger
+            config, parts, state.places, side, lambda text: driver.stop_as_removed(text), logger
         )
         beside.callback(network.stop)
         parts.peers = network
@@ -107,7 +112,7 @@ def _serve(
     for source in (network, side, passwords):
         if source is not None:
             driver.attach(source)
-    if config.values.get("enable-distributed-tracing"):
+    if config.tracing.is_enabled:
         from kvstore.server.tracing import tracing_of
 
         tracing = tracing_of(config)
@@ -119,7 +124,7 @@ def _serve(
     if network is not None:
         network.start(driver.wake)
     pages.start_metrics()
-    driver.become_ready()
+    driver.run_until_ready()
     if driver.is_stopping:
         return node
     port = None
@@ -131,7 +136,9 @@ def _serve(
         pages.start_clients(by_port=port.serves_http)
     _announce_ready(parts, port, logger)
     host.on_ready(Running(driver, node, parts, port))
-    driver.serve(port.transport if port else None, parts.limits.request_timeout_ns, [pages])
+    driver.serve(
+        port.transport if port else None, parts.limits.request_timeout_ns, [pages, *host.ports]
+    )
     return node
 
 
@@ -144,8 +151,8 @@ def _pages(
     network: PeerNetwork | None,
     clock: Clock,
     logger: Logger,
-) -> tuple[HttpService, MetricsObserver]:
-    """Make the pages and what they are read from; nothing is served yet."""
+) -> tuple[PageService, MetricsObserver]:
+    """Make the pages and their sources; nothing is served yet."""
     config, booted = state.config, state.booted
     gatherer = Gatherer(driver.wake)
     observer = observe(config, parts, booted.wal, booted.backend, state.streams, clock, gatherer)
@@ -162,7 +169,7 @@ def _pages(
         cluster_version=lambda: parts.membership.cluster_version or "not_decided",
         is_auth_enabled=lambda: parts.auth.enabled,
     )
-    pages = HttpService(config, side, node.methods, logger, extras)
+    pages = PageService(config, side, node.methods, logger, extras)
     observer.sources.health = pages.counts
     return pages, observer
 

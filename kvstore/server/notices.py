@@ -1,7 +1,7 @@
-"""Notices of the client port, kept from flooding the log.
+"""Notices of the client port, logged with a rate limit.
 
-A hostile client can cause one with every connection. Each kind of notice is logged at most once in
-`INTERVAL_S`; the next line of its kind tells how many were left out.
+A hostile client can cause a notice with every connection. Each kind of notice is logged at most
+once in `INTERVAL_S`; the next line of its kind has the number of omitted ones.
 
     "connection closed: keep-alive: too many pings: 10.0.0.7:4711"
      └──────────── the kind ─────┘
@@ -13,42 +13,41 @@ from typing import Final
 
 from kvstore.logger import Logger
 from kvstore.runtime.clock import Clock
-from kvstore.transport.tls_errors import in_go_words
+from kvstore.transport.tls_errors import go_error_text
 
 INTERVAL_S: Final = 10
 _KIND_PARTS: Final = 2
-_KINDS_MAX: Final = 64  # a certificate may bring words of its own into a reason
+_KINDS_MAX: Final = 64  # a reason may contain text of the client's certificate
 _HANDSHAKE: Final = "connection closed: handshake: "
 _REJECTED: Final = "rejected connection on client endpoint"
 
 
 class Notices:
-    """Writes notices to the log, in rate_limiter."""
+    """Writes notices to the log, with a rate limit."""
 
     def __init__(self, logger: Logger, clock: Clock) -> None:
         self._logger = logger
         self._clock = clock
-        self._said: dict[
-            str, tuple[int, int]
-        ] = {}  # kind → (monotonic ns of the last line, omitted)
+        # kind → (monotonic ns of the last line, notices omitted since)
+        self._logged: dict[str, tuple[int, int]] = {}
 
     def add(self, text: str) -> None:
-        """Log a notice, or count it; kinds are few, for they are the transport's own words."""
+        """Log a notice, or count it; there are few kinds, because they are the transport's."""
         if text.startswith(_HANDSHAKE):
             reason, _, remote = text[len(_HANDSHAKE) :].rpartition(": ")
-            reason = in_go_words(reason)
+            reason = go_error_text(reason)
             self._log(_REJECTED + reason, _REJECTED, remote_addr=remote, error=reason)
             return
         kind = ": ".join(text.split(": ", _KIND_PARTS)[:_KIND_PARTS])
         self._log(kind, "client port", notice=text)
 
     def _log(self, kind: str, msg: str, **fields: str) -> None:
-        if len(self._said) >= _KINDS_MAX and kind not in self._said:
+        if len(self._logged) >= _KINDS_MAX and kind not in self._logged:
             kind = msg
         now_ns = self._clock.monotonic_ns()
-        last_ns, omitted = self._said.get(kind, (None, 0))
+        last_ns, omitted = self._logged.get(kind, (None, 0))
         if last_ns is not None and now_ns - last_ns < INTERVAL_S * 1_000_000_000:
-            self._said[kind] = (last_ns, omitted + 1)
+            self._logged[kind] = (last_ns, omitted + 1)
             return
-        self._said[kind] = (now_ns, 0)
+        self._logged[kind] = (now_ns, 0)
         self._logger.warning(msg, **fields, omitted=omitted)

@@ -1,31 +1,32 @@
-"""Marks the log with snapshots: the file, its record in the log, and the end of what came before.
+"""Saves snapshots: the snapshot file, its record in the log, and the release of older segments.
 
 The order is etcd's: the database is committed (by the caller), then the file is synced, then the
-log records it; only then may segments before it go. The file's data is the member list in the form
-members of etcd up to 3.6 read.
+log records it; only then may segments before it be removed. The data of the file is the member list
+in the form that etcd up to 3.6 reads.
 
-A snapshot of the leader's is recorded in the same way; the state that came with it is put in place
-only once the log also holds that its index is committed (see SnapshotKeeper).
+A snapshot from the leader is recorded in the same way. The state received with it is installed only
+once the log also holds that its index is committed (see SnapshotKeeper).
 """
 
 import time
 from pathlib import Path
 
 from kvstore.apply.membership import Membership
+from kvstore.backend import Backend
 from kvstore.errors import StorageFatalError
 from kvstore.failpoints import hit
 from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
 from kvstore.logger import Logger
-from kvstore.mvcc.backend import Backend
 from kvstore.raft.model import Snapshot, SnapshotMetadata
 from kvstore.storage.files import Files
 from kvstore.storage.snapshots.file import purge_snapshot_files, write_snapshot_file
 from kvstore.storage.v2_store import encode_v2_store
-from kvstore.storage.wal.wal import Wal, WalSnapshot
+from kvstore.storage.wal.record import WalSnapshot
+from kvstore.storage.wal.wal import Wal
 
 
 class SnapshotFiles:
-    """Keeps the snapshot files and the log's segments in step."""
+    """Writes and removes snapshot files together with segments of the log."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class SnapshotFiles:
         self._wal.release_to(metadata.index)
 
     def describe(self, membership: Membership) -> bytes:
-        """Return what a snapshot's data is: the member list as members up to 3.6 read it."""
+        """Return the data of a snapshot: the member list as etcd up to 3.6 reads it."""
         return encode_v2_store(
             membership.sorted_members(), sorted(membership.removed), membership.cluster_version
         )
@@ -68,7 +69,7 @@ class SnapshotFiles:
         self._wal.save_snapshot(WalSnapshot(metadata.index, metadata.term, metadata.conf_state))
 
     def install(self, index: int) -> None:
-        """Put the state received with the snapshot at index in the place of the current one."""
+        """Replace the current state by the one received with the snapshot at index."""
         if not self._backend.take_received(index):
             raise StorageFatalError(
                 f"the log holds a snapshot at index {index}, but its database is not here"

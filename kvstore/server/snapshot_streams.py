@@ -1,22 +1,22 @@
-"""Streams the database to clients: the shell's part of Maintenance.Snapshot.
+"""Streams the database to clients: Maintenance.Snapshot outside the node.
 
-    start ──► in line ──► writing (a child process) ──► sending (32 KiB at a time) ──► end
+    start ──► waiting ──► writing (a child process) ──► sending (32 KiB at a time) ──► end
                 │            │ fails, too long              │ no progress for too long
                 └────────────┴──────────────────────────────┴──► end with an error
 
-    message: 0a header | 10 bytes that remain | 1a blob | 22 storage version
-    last:    the SHA-256 of all blobs as blob, nothing remaining
+    message: 0a header | 10 remaining bytes | 1a blob | 22 storage version
+    last:    the SHA-256 of all blobs as blob, remaining bytes 0
 
-The state is written to a temporary file by `kvstore.storage.snapshots.writer` and only read here,
-a few pages a turn and never more than BACKLOG_BYTES_MAX ahead of the client. The file is unlinked
-as soon as it is open, so it is gone with the stream, however that ends.
+The state is written to a temporary file by `kvstore.storage.snapshots.writer` and read here, a few
+pages per turn and never more than BACKLOG_BYTES_MAX ahead of the client. The file is unlinked as
+soon as it is open, so it is removed with the stream, however that ends.
 
-The writer sees the last commit of the state: commit before `start`, or what the header promises
-may be missing. While `active()` is above zero the driver should not sleep longer than
-PUMP_INTERVAL_S between turns, since a finished child or a drained stream wakes nobody.
+The writer reads the last commit of the state: commit before `start`, or the file may be older than
+its header. While `active()` is above zero the driver should not sleep longer than PUMP_INTERVAL_S
+between turns: a finished child or a drained stream does not wake it.
 
-Limits: STREAMS_MAX files at once, WAITING_MAX streams in line, then RESOURCE_EXHAUSTED. All calls
-come from the one thread that drives the turn.
+Limits: STREAMS_MAX files at once, WAITING_MAX waiting streams, then RESOURCE_EXHAUSTED. All methods
+are called in the thread of the turn.
 """
 
 import json
@@ -52,7 +52,7 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 class RefusedStreams:
-    """In place of `SnapshotStreams` where the state has no file that a child could read."""
+    """Used instead of `SnapshotStreams` where the state is in memory."""
 
     def __init__(self) -> None:
         self._refused: list[int] = []
@@ -64,14 +64,14 @@ class RefusedStreams:
         self._refused.append(stream_id)
 
     def pump(self, backlog: Mapping[int, int]) -> tuple[list[Delivery], list[End]]:
-        """Return the ends of what was refused."""
+        """Return the ends of the refused streams."""
         del backlog
         refused, self._refused = self._refused, []
         text = b"etcdserver: a member in memory has no snapshot"
         return [], [(stream_id, Code.UNIMPLEMENTED, text) for stream_id in refused]
 
     def cancel(self, stream_id: int) -> None:
-        """Drop a stream whose client went away; other ids are passed over."""
+        """Drop a stream whose client has left; other ids are ignored."""
         self._refused = [each for each in self._refused if each != stream_id]
 
     def active(self) -> int:
@@ -79,11 +79,11 @@ class RefusedStreams:
         return len(self._refused)
 
     def writers(self) -> int:
-        """Return how many children read the database right now."""
+        """Return how many children are reading the database."""
         return 0
 
     def close(self) -> None:
-        """Do nothing: nothing runs."""
+        """Do nothing: there are no children."""
 
 
 class SnapshotStreams:
@@ -98,9 +98,9 @@ class SnapshotStreams:
         write_seconds_max: float = WRITE_SECONDS_MAX,
         stall_seconds_max: float = STALL_SECONDS_MAX,
     ) -> None:
-        """Stream the state under member_dir by way of files in tmp_dir; removes older such files.
+        """Stream the state under member_dir through files in tmp_dir; removes leftover files.
 
-        Raises OSError if tmp_dir cannot be made or cleared.
+        OSError if tmp_dir cannot be made or cleared.
         """
         self._member_dir = member_dir.absolute()
         self._tmp_dir = tmp_dir.absolute()
@@ -110,7 +110,7 @@ class SnapshotStreams:
         self._waiting: deque[tuple[int, bytes]] = deque()  # (stream id, encoded header)
         self._writing: dict[int, _Writing] = {}
         self._sending: dict[int, _Sending] = {}
-        self._ended: list[End] = []  # to be told at the next pump
+        self._ended: list[End] = []  # reported by the next pump
         self._killed: list[_Writing] = []  # not yet reaped
         self.write_seconds = Histogram(exponential(0.01, 2, 17))
         self._tmp_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ class SnapshotStreams:
             leftover.unlink()
 
     def start(self, stream_id: int, header: bytes) -> None:
-        """Begin a stream; header is an encoded ResponseHeader, b"" for none (as etcd sends)."""
+        """Start a stream; header is an encoded ResponseHeader, b"" for none (as etcd sends)."""
         if len(self._writing) + len(self._sending) < STREAMS_MAX and not self._waiting:
             self._spawn(stream_id, header)
         elif len(self._waiting) < WAITING_MAX:
@@ -128,13 +128,13 @@ class SnapshotStreams:
             self._ended.append((stream_id, Code.RESOURCE_EXHAUSTED, text.encode()))
 
     def pump(self, backlog: Mapping[int, int]) -> tuple[list[Delivery], list[End]]:
-        """Return what the streams send now; backlog is stream id → bytes waiting unsent."""
+        """Return the messages and ends to send now; backlog is stream id → unsent bytes."""
         if not (self._writing or self._sending or self._waiting or self._ended or self._killed):
             return [], []
         now_ns = self._clock_ns()
         deliveries: list[Delivery] = []
         for stream_id in list(self._writing):
-            self._look_after(stream_id, now_ns)
+            self._check_writing(stream_id, now_ns)
         for stream_id in list(self._sending):
             self._send(stream_id, backlog.get(stream_id, 0), now_ns, deliveries)
         while self._waiting and len(self._writing) + len(self._sending) < STREAMS_MAX:
@@ -144,7 +144,7 @@ class SnapshotStreams:
         return deliveries, ends
 
     def cancel(self, stream_id: int) -> None:
-        """Drop a stream whose client went away; other ids are passed over."""
+        """Drop a stream whose client has left; other ids are ignored."""
         writing = self._writing.pop(stream_id, None)
         sending = self._sending.pop(stream_id, None)
         if writing is not None:
@@ -160,7 +160,7 @@ class SnapshotStreams:
         return streams + len(self._ended) + len(self._killed)
 
     def writers(self) -> int:
-        """Return how many children read the database right now."""
+        """Return how many children are reading the database."""
         return len(self._writing)
 
     def close(self) -> None:
@@ -191,26 +191,26 @@ class SnapshotStreams:
         deadline_ns = self._clock_ns() + self._write_ns_max
         self._writing[stream_id] = _Writing(process, path, header, deadline_ns)
 
-    def _look_after(self, stream_id: int, now_ns: int) -> None:
-        """See whether a child is done, or has had its time."""
+    def _check_writing(self, stream_id: int, now_ns: int) -> None:
+        """Check whether a child has ended or timed out."""
         writing = self._writing[stream_id]
         if writing.process.poll() is not None:
             del self._writing[stream_id]
             began_ns = writing.deadline_ns - self._write_ns_max
             self.write_seconds.add((now_ns - began_ns) * NANOSECOND_S)
-            self._take_over(stream_id, writing, now_ns)
+            self._start_sending(stream_id, writing, now_ns)
         elif now_ns > writing.deadline_ns:
             del self._writing[stream_id]
             self._kill(writing)
             limit_s = self._write_ns_max / _NANOSECONDS
             self._fail(stream_id, f"writing the snapshot took longer than {limit_s:g} s")
 
-    def _take_over(self, stream_id: int, writing: "_Writing", now_ns: int) -> None:
-        """Make a child that has ended a stream being sent, or an error."""
-        output, complaint = writing.process.communicate()  # ended: both are at hand
+    def _start_sending(self, stream_id: int, writing: "_Writing", now_ns: int) -> None:
+        """Send the file of a child that has ended; an error if it failed."""
+        output, errors = writing.process.communicate()  # it has ended: does not block
         if writing.process.returncode != 0:
             writing.path.unlink(missing_ok=True)
-            text = complaint.decode("utf-8", "replace").strip() or "no reason given"
+            text = errors.decode("utf-8", "replace").strip() or "no reason given"
             code = writing.process.returncode
             self._fail(stream_id, f"the snapshot writer ended with {code}: {text}")
             return
@@ -234,8 +234,8 @@ class SnapshotStreams:
         sending = self._sending[stream_id]
         room = BACKLOG_BYTES_MAX - backlog_bytes
         if room > 0:
-            sending.moved_ns = now_ns
-        elif now_ns - sending.moved_ns > self._stall_ns_max:
+            sending.progress_ns = now_ns
+        elif now_ns - sending.progress_ns > self._stall_ns_max:
             limit_s = self._stall_ns_max / _NANOSECONDS
             text = f"the client took nothing of the snapshot for {limit_s:g} s"
             self._drop(stream_id, Code.DEADLINE_EXCEEDED, text)
@@ -280,7 +280,7 @@ class _Writing:
         self.deadline_ns = deadline_ns
 
     def reap(self) -> bool:
-        """Clear up after a killed child; False as long as it has not ended."""
+        """Remove the file of a killed child; False while it has not ended."""
         if self.process.poll() is None:
             return False
         self.process.communicate()
@@ -289,7 +289,7 @@ class _Writing:
 
 
 class _Sending:
-    """A stream whose file is finished: open, and unlinked already."""
+    """A stream whose file is complete: open, and already unlinked."""
 
     __slots__ = (
         "_at",
@@ -297,7 +297,7 @@ class _Sending:
         "_header_field",
         "_sha256",
         "_version_field",
-        "moved_ns",
+        "progress_ns",
         "remaining",
     )
 
@@ -316,7 +316,7 @@ class _Sending:
         self._sha256 = sha256
         self._at = 0
         self.remaining = size
-        self.moved_ns = now_ns
+        self.progress_ns = now_ns
 
     def next_message(self) -> tuple[bytes, bytes]:
         """Return (head, tail) of the message with the next blob."""
@@ -333,7 +333,7 @@ class _Sending:
         return self._message(self._sha256)
 
     def close(self) -> None:
-        """Let go of the file, which frees its room."""
+        """Close the file, which frees its space."""
         os.close(self._descriptor)
 
     def _message(self, blob: bytes) -> tuple[bytes, bytes]:

@@ -1,13 +1,12 @@
 """Distributed tracing: a span for each remote call, sent to an OTLP collector.
 
-    traceparent: 00-<trace>-<parent>-01    a caller that samples is followed
-    --distributed-tracing-sampling-rate    so many of a million other calls begin a trace
+    traceparent: 00-<trace>-<parent>-01    a call whose caller samples is traced
+    --distributed-tracing-sampling-rate    the number of other calls, of a million, that are traced
 
-A span lasts from the turn that took the call in to the turn that answered it, under the name and
-the attributes etcd's spans have (rpc.system, rpc.service, rpc.method, rpc.grpc.status_code). It
-runs as a source beside the turn, so that the node knows nothing of it; without a sampled call a
-turn costs it one look at the metadata. The exporter has threads of its own and drops what it
-cannot deliver.
+A span lasts from the turn in which a call arrives to the turn that answers it. It has the name and
+the attributes of etcd's spans (rpc.system, rpc.service, rpc.method, rpc.grpc.status_code). Tracing
+is a source of the driver; the node does not know it. Without a traced call it costs a turn one look
+at the metadata. The exporter has threads of its own and drops spans that it cannot deliver.
 """
 
 import time
@@ -24,17 +23,17 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from typing_extensions import override
 
 from kvstore.batch import Inbox, Metadata, Outbox
+from kvstore.config.checks import SAMPLING_RATE_MAX
 from kvstore.config.model import Config
 from kvstore.errors import Code
 from kvstore.wire.rpc import METHODS
 
-SAMPLING_RATE_MAX: Final = 1_000_000
 SPANS_MAX: Final = 65_536  # open at once; calls beyond are not traced
 PARENT_KEY: Final = "traceparent"
 
 
 class Tracing:
-    """A source that sees every call come and every answer leave."""
+    """A source that sees all calls and their answers."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Tracing:
         sampling_rate: int,
         exporter: SpanExporter,
     ) -> None:
-        """Trace sampling_rate of a million calls, and all whose callers sample."""
+        """Trace sampling_rate of a million calls, and all calls whose callers sample."""
         named = {"service.name": service_name}
         if instance_id:
             named["service.instance.id"] = instance_id
@@ -59,7 +58,7 @@ class Tracing:
         self._spans: dict[int, Span] = {}
 
     def fill(self, inbox: Inbox) -> None:
-        """Begin the spans of what arrived, end those of clients that are gone."""
+        """Start spans for new calls, and end those of clients that went away."""
         if inbox.metadata or self._is_root_sampled:
             metadata = inbox.metadata
             for call_id, method, _ in inbox.calls:
@@ -71,7 +70,7 @@ class Tracing:
                 self._end(call_id, Code.CANCELED)
 
     def drain(self, out: Outbox) -> None:
-        """End the spans of what is answered."""
+        """End the spans of answered calls."""
         if not self._spans:
             return
         for call_id, code, _ in out.replies:
@@ -80,7 +79,7 @@ class Tracing:
             self._end(stream_id, code)
 
     def close(self) -> None:
-        """Send what is left; waits for the collector as long as the exporter's timeout."""
+        """Send the remaining spans; waits for the collector up to the exporter's timeout."""
         for call_id in list(self._spans):
             self._end(call_id, Code.UNAVAILABLE)
         self._provider.shutdown()
@@ -117,7 +116,7 @@ class Tracing:
 
 
 class _MetadataGetter(Getter[Metadata]):
-    """Reads the parts of a trace's context out of a call's metadata."""
+    """Reads a trace's context from a call's metadata."""
 
     @override
     def get(self, carrier: Metadata, key: str) -> list[str] | None:
@@ -133,13 +132,11 @@ _GETTER: Final = _MetadataGetter()
 
 
 def tracing_of(config: Config) -> Tracing:
-    """Make what the flags ask for; the collector need not be there yet."""
-    values = config.values
-    rate = values["distributed-tracing-sampling-rate"]
-    assert isinstance(rate, int)
+    """Return the tracing of the flags; the collector need not be reachable yet."""
+    tracing = config.tracing
     return Tracing(
-        str(values["distributed-tracing-service-name"]),
-        str(values["distributed-tracing-instance-id"]),
-        rate,
-        OTLPSpanExporter(endpoint=str(values["distributed-tracing-address"]), insecure=True),
+        tracing.service_name,
+        tracing.instance_id,
+        tracing.sampling_rate,
+        OTLPSpanExporter(endpoint=tracing.address, insecure=True),
     )

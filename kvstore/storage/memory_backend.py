@@ -1,22 +1,23 @@
-"""The state in memory: the same tables on dicts and sorted keys, for simulation and tests.
+"""The state in memory: the same tables as dicts and sorted keys.
 
-It keeps the law of `kvstore.mvcc.backend` to the letter, crash included: `crash()` returns what a
-process would find that opens the files after this one was killed, which is the last commit.
+It serves members in memory, simulation and tests, and keeps every promise of `kvstore.backend`
+except durability. `crash()` returns the last commit, which a process would find on disk after this
+one was killed.
 
     dict      key → value
     order     the keys, ascending (bisect)
     undo      (table, key) → value at the last commit, for what has changed since
 
-Sizes are modelled on LMDB's: whole pages, never less than was once used until a defragmentation.
-It does no IO and knows no limit but that on keys.
+Sizes are modelled on LMDB's: whole pages, and never less than was once used until a
+defragmentation. It does no IO. The only limit is the one on keys.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kvstore.backend import BUCKETS, Row, Table
 from kvstore.errors import CorruptionError, DefragmentError, StorageFatalError
-from kvstore.mvcc.backend import BUCKETS, Row, Table
 from kvstore.storage.row_limits import key_fits, key_refused
 
 PAGE_BYTES: Final = 4096
@@ -25,7 +26,7 @@ ROW_OVERHEAD_BYTES: Final = 16
 
 
 class MemoryBackend:
-    """`kvstore.mvcc.backend.Backend` without a disk."""
+    """`kvstore.backend.Backend` without a disk."""
 
     def __init__(self) -> None:
         self._values: list[dict[bytes, bytes]] = [{} for _ in Table]
@@ -70,7 +71,7 @@ class MemoryBackend:
         return (order[-1], self._values[table][order[-1]]) if order else None
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Set the value of key; a key no row can have raises DataDirError."""
+        """Set the value of key; DataDirError for a key of a length no row can have."""
         self._check_open()
         if not key_fits(key):
             raise key_refused(table, key)
@@ -84,8 +85,8 @@ class MemoryBackend:
     def append(self, table: Table, rows: Iterable[Row]) -> None:
         """Set rows whose keys ascend and are greater than every key of the table (fast path).
 
-        Rows out of order raise ValueError, a key no row can have DataDirError; the rows before it
-        are in the table then.
+        Rows out of order raise ValueError, a key of a length no row can have DataDirError; the
+        rows before it are in the table then.
         """
         order = self._order[table]
         for key, value in rows:
@@ -106,7 +107,7 @@ class MemoryBackend:
         return True
 
     def delete_many(self, table: Table, keys: Iterable[bytes]) -> None:
-        """Remove keys; those that are not there are passed over."""
+        """Remove keys; missing ones are ignored."""
         for key in keys:
             self.delete(table, key)
 
@@ -124,7 +125,7 @@ class MemoryBackend:
         return self._pending
 
     def commit(self) -> None:
-        """Make everything written so far what a crash goes back to."""
+        """Make everything written so far survive `crash`."""
         self._check_open()
         if not self._pending:
             return
@@ -138,7 +139,7 @@ class MemoryBackend:
         return self._size_bytes
 
     def size_in_use_bytes(self) -> int:
-        """Return what the rows took up at the last commit."""
+        """Return what the rows occupied at the last commit."""
         return self._size_in_use_bytes
 
     def defragmenting(self) -> bool:
@@ -168,7 +169,7 @@ class MemoryBackend:
         self._received[index] = state
 
     def take_received(self, index: int) -> bool:
-        """Put the state received with the snapshot at index in this one's place."""
+        """Replace this state by the one received with the snapshot at index; False: none."""
         self._check_open()
         state = self._received.pop(index, None)
         if state is None:
@@ -187,7 +188,7 @@ class MemoryBackend:
         }
 
     def copy_committed(self) -> "MemoryBackend":
-        """Return a backend with the rows of the last commit; this one goes on."""
+        """Return a new backend with the rows of the last commit; this one stays usable."""
         copy = MemoryBackend()
         for table in Table:
             values = dict(self._values[table])
@@ -215,7 +216,7 @@ class MemoryBackend:
         self._closed = True
 
     def crash(self) -> "MemoryBackend":
-        """Return a backend with the rows of the last commit; this one is spent."""
+        """Return a new backend with the rows of the last commit; close this one."""
         survivor = self.copy_committed()
         for index, state in self._received.items():
             survivor.receive(index, state)
@@ -223,7 +224,7 @@ class MemoryBackend:
         return survivor
 
     def _remember(self, table: Table, key: bytes) -> bytes | None:
-        """Note the row's value before it changes; return it."""
+        """Record the row's value before it changes; return it."""
         before = self._values[table].get(key)
         self._undo[table].setdefault(key, before)
         if before is not None:

@@ -1,10 +1,10 @@
-"""The log and the snapshots of a member that keeps nothing: it lives in memory and never restarts.
+"""The log and the snapshots of a member in memory: nothing is kept, since it never restarts.
 
-    MemoryLog         takes what raft saves and drops it; raft keeps the entries it still needs
-    MemorySnapshots   counts as saved what nobody will read
+    MemoryLog         drops what raft saves; raft itself keeps the entries it still needs
+    MemorySnapshots   saves nothing and reports success
 
-A member on disk has `storage.wal.wal.Wal` and `server.snapshot_files.SnapshotFiles` instead. One in
-memory is its cluster's only member, so no snapshot of a leader can reach it.
+A member on disk has `storage.wal.wal.Wal` and `server.snapshot_files.SnapshotFiles` instead. A
+member in memory is alone in its cluster, so no leader can send it a snapshot.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from kvstore.raft.model import Entry, HardState, Snapshot, SnapshotMetadata
 
 
 class MemoryLog:
-    """`node.ports.LogFile` without a file, with the counters that metrics read of a log."""
+    """`node.ports.LogFile` without a file; it has the counters that metrics read from a log."""
 
     def __init__(self) -> None:
         self.written_bytes = 0
@@ -29,6 +29,12 @@ class MemoryLog:
     def save(self, hard_state: HardState | None, entries: Sequence[Entry], *, sync: bool) -> None:
         """Drop what a log on disk would append."""
 
+    def start_save(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        """Drop what a log on disk would append."""
+
+    def finish_save(self) -> None:
+        """Do nothing: there is nothing to be durable."""
+
     def close(self) -> None:
         """Do nothing: there is no file."""
 
@@ -37,10 +43,10 @@ class MemorySnapshots:
     """`node.ports.SnapshotKeeper` without files."""
 
     def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
-        """Do nothing: a restart never asks for it."""
+        """Do nothing: there is no restart to need it."""
 
     def describe(self, membership: Membership) -> bytes:
-        """Return no description: it would be for other members."""
+        """Return nothing: only other members would read it."""
         return b""
 
     def record(self, snapshot: Snapshot) -> None:

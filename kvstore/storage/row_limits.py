@@ -1,14 +1,14 @@
-"""What a row may be: the one limit both backends share, and the error that names it.
+"""The limit on the keys of rows, and the error that names it; the same in both backends.
 
-LMDB keys are 1 to 511 bytes. etcd's own keys are far below that (17/18 bytes for revisions, 8 for
-leases, names of users and roles otherwise); a client's key is never a row's key, it sits inside
-the value. Values are bounded by the largest request, not here.
+A key in LMDB has 1 to 511 bytes. etcd's row keys are far shorter (17 or 18 bytes for revisions, 8
+for leases), except those that are names of users and roles. A client's key is never a row's key: it
+is part of the value. Values are bounded by the largest request, not here.
 """
 
 from typing import Final
 
+from kvstore.backend import BUCKETS, Table
 from kvstore.errors import DataDirError
-from kvstore.mvcc.backend import BUCKETS, Table
 
 KEY_BYTES_MAX: Final = 511
 

@@ -1,22 +1,22 @@
-"""Any state that can be read from its first row to its last: a database file, or a commit of ours.
+"""The interface of a state that is read from its first row to its last.
 
-Conversions, hashes and checks are written against this, so that they need not know which of the
-two they read. Rows come bucket by bucket, names and keys ascending: etcd's own order.
+It is either etcd's database file or a commit in LMDB. Conversions, hashes and checks read both
+through this. Rows come bucket by bucket, names and keys ascending: etcd's own order.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from kvstore.mvcc.backend import BUCKETS, Row, Table
+from kvstore.backend import BUCKETS, Row, Table
 
 
 class RowSource(Protocol):
-    """A state standing still."""
+    """A state that does not change while it is read."""
 
     @property
     def path(self) -> Path:
-        """Where it was found; errors name it."""
+        """Its path, which errors name."""
         ...
 
     @property

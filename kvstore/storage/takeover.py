@@ -1,36 +1,36 @@
-"""Takes over the data directory of an etcd: its database file becomes our LMDB state.
+"""Takes over the data directory of an etcd: its database file becomes an LMDB state.
 
-    <member>/snap/db                      etcd's state, or one etcdutl restored
-    <member>/snap/<index:016x>.snap.db    a received one, not yet put in place
-    <member>/lmdb                         our state
+    <member>/snap/db                      etcd's state, or one that etcdutl restored
+    <member>/snap/<index:016x>.snap.db    one received with a snapshot, not yet installed
+    <member>/lmdb                         this server's state
 
     import  snap/db → lmdb.tmp/lmdb, synced
-    move    snap/db → snap/db.taken-over, fsync(snap)        from here on it is ours
+    move    snap/db → snap/db.taken-over, fsync(snap)        etcd's state counts until here
     move    lmdb.tmp/lmdb → lmdb, fsync(member)
     remove  lmdb.tmp
 
-Each step is durable before the next, so what is found at a start tells where the last one ended:
+Each step is durable before the next. What is found at a start says where the last one ended:
 
     found                                        done
-    snap/db, maybe lmdb.tmp                      import anew
-    no snap/db, lmdb.tmp/lmdb, no lmdb           the import is complete: go on with the moves
-    lmdb, maybe lmdb.tmp                         nothing but removing lmdb.tmp
+    snap/db, maybe lmdb.tmp                      a new import
+    no snap/db, lmdb.tmp/lmdb, no lmdb           the import is complete: the moves
+    lmdb, maybe lmdb.tmp                         lmdb.tmp is removed
     snap/db and lmdb                             refused: two states, and which is newer is unknown
 
-Every bucket is copied row by row. A bucket we have no table for is refused by name, and so is a
-version newer than ours: nothing is dropped silently, and a refusal changes nothing. The database
-file is locked against etcd and other readers while it is read. The log in <member>/wal stays where
-it is; only its latest snapshot's index matters here, since it may require the received database.
+Every bucket is copied row by row. A bucket without a table here is refused by name, and so is a
+version newer than this server's: nothing is dropped silently, and a refusal changes nothing. The
+database file is locked against etcd and other readers while it is read. The log in <member>/wal
+stays where it is; only the index of its last snapshot matters here, since it may require the
+received database.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from kvstore.backend import BUCKETS, Backend, Row, Table
 from kvstore.errors import DataDirError
-from kvstore.mvcc.backend import BUCKETS, Backend, Row, Table
-from kvstore.mvcc.meta_rows import (
+from kvstore.meta_rows import (
     CLUSTER_VERSION_KEY,
     CONSISTENT_INDEX_KEY,
     STORAGE_VERSION_KEY,
@@ -43,21 +43,20 @@ from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
 
 BATCH_BYTES_MAX: Final = 4 << 20
 BATCH_ROWS_MAX: Final = 8192
-_COUNTED_ROWS: Final = 16  # at once: what a batch may have too many
 COMMIT_BYTES: Final = 64 << 20
 
 Progress = Callable[[int, int], None]
 
 
-class RowsTaken(Protocol):
-    """The part of a backend that rows are copied into."""
+class RowSink(Protocol):
+    """The methods of a backend that rows are copied with."""
 
     def append(self, table: Table, rows: Iterable[Row]) -> None: ...
     def commit(self) -> None: ...
 
 
 class TakenOver(NamedTuple):
-    """What was taken over; zeros if an earlier start had done the import already."""
+    """What was taken over; zeros if an earlier start completed the import."""
 
     rows: int
     size_bytes: int  # of the database file
@@ -74,17 +73,17 @@ def take_over(
 ) -> TakenOver | None:
     """Take over an etcd's state in member_dir, if there is one; return None if not.
 
-    open_backend makes a fresh backend under the directory it is given, in `<directory>/lmdb`.
-    snapshot_index is that of the log's latest snapshot, 0 for none. progress is called now and
-    then with (bytes imported, about how many there are). Raises DataDirError (locked, newer,
-    foreign, two states, the required database is missing, a name that cannot be changed),
+    open_backend makes a new backend under the directory it is given, in `<directory>/lmdb`.
+    snapshot_index is that of the log's last snapshot, 0 for none. progress is called now and then
+    with (bytes imported, about how many there are). Raises DataDirError (locked, newer, not
+    etcd's, two states, the required database is missing, a file that cannot be renamed),
     CorruptionError, or what the backend raises.
     """
     move = _Move(member_dir, files or OsFiles())
     try:
-        if not move.wanted(snapshot_index):
+        if not move.is_needed(snapshot_index):
             return None
-        lock = LmdbFiles(member_dir)  # as a running server holds it
+        lock = LmdbFiles(member_dir)  # the lock of a running server
         try:
             return _locked_take_over(move, open_backend, snapshot_index, progress)
         finally:
@@ -116,29 +115,29 @@ def _locked_take_over(
 
 
 class _Move:
-    """The names in a member directory and the steps between them."""
+    """The paths in a member directory and the steps between them."""
 
     def __init__(self, member_dir: Path, files: Files) -> None:
         self._files = files
         self._member = member_dir
         self._snap = member_dir / "snap"
         self._live = member_dir / "lmdb"
-        self._swapped_out = member_dir / "lmdb.old"  # the state, if a swap was cut off
+        self._swapped_out = member_dir / "lmdb.old"  # the state, if a swap was interrupted
         self._taken = self._snap / "db.taken-over"
         self.build = member_dir / "lmdb.tmp"
         self._built = self.build / "lmdb"
         self.db = self._snap / "db"
 
     def received(self, index: int) -> Path:
-        """Return the name of the database received with the snapshot at index."""
+        """Return the path of the database received with the snapshot at index."""
         return self._snap / f"{index:016x}.snap.db"
 
     def exists(self, path: Path) -> bool:
-        """Tell whether a file is there."""
+        """Tell whether a file exists."""
         return self._files.exists(path)
 
-    def wanted(self, snapshot_index: int) -> bool:
-        """Tell whether there is something to take over; clears up after an earlier one."""
+    def is_needed(self, snapshot_index: int) -> bool:
+        """Tell whether there is something to take over; remove what an earlier one left."""
         exists = self._files.exists
         if exists(self._live) or exists(self._swapped_out):
             if exists(self.db):
@@ -152,7 +151,7 @@ class _Move:
         return exists(self.db) or self.imported() or received
 
     def imported(self) -> bool:
-        """Tell whether a complete import waits to be put in place."""
+        """Tell whether an import is complete and not yet moved."""
         return (
             not self._files.exists(self.db)
             and self._files.exists(self._taken)
@@ -160,12 +159,12 @@ class _Move:
         )
 
     def clear(self) -> None:
-        """Remove an import that was cut off, or what is left of one that was not."""
+        """Remove an interrupted import, or what is left of a complete one."""
         if self._files.exists(self.build):
             self._files.remove_tree(self.build)
 
-    def put_received(self, index: int) -> None:
-        """Put a received database in the place of the current one, as etcd does at its start."""
+    def install_received(self, index: int) -> None:
+        """Replace the current database by a received one, as etcd does at its start."""
         self._files.rename(self.received(index), self.db)
         self._files.sync_directory(self._snap)
 
@@ -183,7 +182,7 @@ class _Move:
 
 
 def _open_source(move: _Move, snapshot_index: int) -> EtcdDbReader:
-    """Open the database that counts: snap/db, or the received one if the log is ahead of it."""
+    """Open the database to import: snap/db, or the received one if the log is ahead of it."""
     index = 0
     if move.exists(move.db):
         source = EtcdDbReader(move.db, exclusive=True)
@@ -200,7 +199,7 @@ def _open_source(move: _Move, snapshot_index: int) -> EtcdDbReader:
     source = EtcdDbReader(received, exclusive=True)
     try:
         _check_index(source, snapshot_index)
-        move.put_received(snapshot_index)
+        move.install_received(snapshot_index)
     except BaseException:
         source.close()
         raise
@@ -214,18 +213,18 @@ def _check_index(source: EtcdDbReader, snapshot_index: int) -> None:
 
 
 def _consistent_index(source: EtcdDbReader) -> int:
-    """Return the raft index a database has applied, 0 if it does not say."""
+    """Return the raft index that a database has applied, 0 if it has none."""
     value = small_rows(source, Table.META).get(CONSISTENT_INDEX_KEY, b"")
     return int.from_bytes(value)
 
 
 def check_buckets(source: RowSource) -> None:
-    """Raise DataDirError unless every bucket has a table here, and those of an etcd are there."""
+    """Raise DataDirError unless every bucket has a table here, and an etcd's buckets are there."""
     names = source.buckets()
-    strange = [repr(name) for name in names if name not in BUCKETS]
-    if strange:
+    unknown = [repr(name) for name in names if name not in BUCKETS]
+    if unknown:
         raise DataDirError(
-            f"{source.path} holds buckets that this server has no place for: {', '.join(strange)}"
+            f"{source.path} holds buckets that this server has no place for: {', '.join(unknown)}"
         )
     for table in (Table.KEY, Table.META):
         if BUCKETS[table] not in names:
@@ -235,9 +234,9 @@ def check_buckets(source: RowSource) -> None:
 
 
 def refuse_newer(path: Path, key: bytes, value: bytes | None) -> None:
-    """Refuse a version whose major.minor is newer than ours; patches do not matter.
+    """Raise DataDirError for a version whose major.minor is newer than this server's.
 
-    Value is what stands under key in the database at path, None for nothing. Raises DataDirError.
+    value is the row of key in the database at path, None if it has none.
     """
     if value is None:
         return
@@ -259,7 +258,7 @@ def _import(
     open_backend: Callable[[Path], Backend],
     progress: Progress | None,
 ) -> int:
-    """Copy every row of source into a fresh backend in move.build; return how many."""
+    """Copy every row of source into a new backend in move.build; return how many."""
     try:
         backend = open_backend(move.build)
         try:
@@ -274,14 +273,14 @@ def _import(
 
 def copy_rows(
     source: RowSource,
-    backend: RowsTaken,
+    backend: RowSink,
     progress: Progress | None = None,
     *,
     commit_bytes: int = COMMIT_BYTES,
 ) -> int:
-    """Copy every row of source into a fresh backend, committing on the way; return how many.
+    """Copy every row of source into an empty backend, committing on the way; return how many.
 
-    The rest is uncommitted on return. Buckets without a table here are passed over: see
+    The last rows are uncommitted on return. Buckets without a table here are skipped: see
     check_buckets. progress is called with (bytes copied, about how many there are).
     """
     row_count = byte_count = uncommitted_bytes = 0
@@ -303,12 +302,12 @@ def copy_rows(
 
 
 def _batches(rows: Iterator[Row]) -> Iterator[tuple[list[Row], int]]:
-    """Yield (rows, bytes in them): slices that fit in memory however large the rows are."""
+    """Yield (rows, bytes in them); a batch exceeds BATCH_BYTES_MAX by its last row at most."""
     batch: list[Row] = []
     size = 0
-    while few := list(islice(rows, _COUNTED_ROWS)):
-        batch += few
-        size += sum(map(len, chain.from_iterable(few)))
+    for row in rows:
+        batch.append(row)
+        size += len(row[0]) + len(row[1])
         if size >= BATCH_BYTES_MAX or len(batch) >= BATCH_ROWS_MAX:
             yield batch, size
             batch = []

@@ -1,4 +1,4 @@
-"""The members as the JSON of etcd's version 2 store, which older members read from a snapshot.
+"""The members as the JSON of etcd's version 2 store, which older etcds read from a snapshot.
 
     /0/members/<id>/raftAttributes   {"peerURLs":[…]}          and isLearner
     /0/members/<id>/attributes       {"name":…,"clientURLs":[…]}  once they are known
@@ -6,8 +6,8 @@
     /0/version                       3.7.0
     /1                               empty
 
-The store itself is long gone: etcd 3.7 writes this text and never reads it, 3.6 and older read it
-and stop at a bad one. So it is only written here, from the members the store has now.
+etcd 3.7 writes this text and never reads it. 3.6 and older read it and stop at a bad one. So it is
+only written here, from the current members.
 """
 
 from collections.abc import Iterable
@@ -43,9 +43,9 @@ _Node = dict[str, object]
 def encode_v2_store(
     members: Iterable[Member], removed: Iterable[MemberId], cluster_version: str | None
 ) -> bytes:
-    """Return the JSON of a version 2 store that holds just these members.
+    """Return the JSON of a version 2 store with just these members.
 
-    Args: members; removed, the ids that may not come back; cluster_version as major.minor.0, None
+    Args: members; removed, the ids of removed members; cluster_version as major.minor.0, None
     while it is not known.
     """
     leaves = _leaves(members, removed, cluster_version)
@@ -97,13 +97,13 @@ def _leaves(
 
 
 def _add(root: _Node, path: str, value: str, index: int) -> None:
-    *above, name = path.strip("/").split("/")
-    node, here = root, ""
-    for part in above:
-        here += f"/{part}"
+    *parents, name = path.strip("/").split("/")
+    node, node_path = root, ""
+    for part in parents:
+        node_path += f"/{part}"
         children = _children(node)
         if part not in children:
-            children[part] = _directory(here, index)
+            children[part] = _directory(node_path, index)
         node = children[part]
     leaf = _directory(path, index)
     leaf["Value"], leaf["Children"] = value, None

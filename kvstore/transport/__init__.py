@@ -1,1 +1,1 @@
-"""Sockets: batches in, batches out."""
+"""The client port's sockets: batches of calls in, batches of answers out."""

@@ -1,8 +1,17 @@
 # The types of the crate in kvstore/native; see its crossing.rs.
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from kvstore.batch import Metadata, Request, Response
+from kvstore.batch import Metadata, PortRequest, PortResponse
+from kvstore.client.values import (
+    DeleteResult,
+    Event,
+    KeyValue,
+    PutResult,
+    RangeResult,
+    TxnResult,
+)
 from kvstore.raft.model import Entry
 
 def encode_entries(
@@ -30,7 +39,7 @@ class Server:
         list[int],
         dict[int, int],
         dict[int, Metadata],
-        list[Request],
+        list[PortRequest],
         list[str],
     ]: ...
     def flush(
@@ -38,7 +47,7 @@ class Server:
         replies: list[tuple[int, int, bytes]],
         deliveries: list[tuple[int, bytes, bytes]],
         ends: list[tuple[int, int, bytes]],
-        responses: list[Response],
+        responses: list[PortResponse],
     ) -> None: ...
     def descriptor(self) -> int: ...
     def arm(self) -> bool: ...
@@ -49,3 +58,90 @@ class Server:
     @property
     def is_drained(self) -> bool: ...
     def stop(self, grace_s: float) -> bool: ...
+
+class Client:
+    def __init__(
+        self, paths: Sequence[str], options: dict[str, int | float], tls: dict[str, object]
+    ) -> None: ...
+    def set_endpoints(
+        self, addresses: Sequence[tuple[str, str, int | None, bool, str, str]]
+    ) -> None: ...
+    def descriptor(self) -> int: ...
+    def flush(
+        self,
+        calls: list[tuple[int, int, bytes, float | None, tuple[tuple[str, str], ...] | None]],
+        opened: list[tuple[int, int, tuple[tuple[str, str], ...] | None]],
+        frames: list[tuple[int, bytes]],
+        half_closed: list[int],
+        gone: list[int],
+        taken: list[tuple[int, int]],
+    ) -> None: ...
+    def poll(
+        self,
+    ) -> tuple[
+        list[tuple[int, bytes]],
+        list[tuple[int, bytes]],
+        list[tuple[int, int, str, bool]],
+        list[str],
+    ]: ...
+    def close(self) -> bool: ...
+
+class Decoder:
+    def __init__(
+        self,
+        key_value: type[KeyValue],
+        event: type[Event],
+        range_: type[RangeResult],
+        put: type[PutResult],
+        delete: type[DeleteResult],
+        txn: type[TxnResult],
+    ) -> None: ...
+    def range(self, body: bytes) -> RangeResult: ...
+    def put(self, body: bytes) -> PutResult: ...
+    def delete(self, body: bytes) -> DeleteResult: ...
+    def txn(self, body: bytes) -> TxnResult: ...
+    def watch(self, body: bytes) -> tuple[int, int, int, int, str, list[Event]]: ...
+
+class Head:
+    def get(self, name: str) -> str | None: ...
+    def get_all(self, name: str) -> list[str]: ...
+    def items(self) -> list[tuple[str, str]]: ...
+
+class HttpServer:
+    def __init__(
+        self,
+        addresses: Sequence[tuple[str, int | None, bool, int | None, dict[str, int | float]]],
+        tls: Sequence[dict[str, object]],
+        options: dict[str, int],
+        make_connection: Callable[..., object],
+    ) -> None: ...
+    @property
+    def ports(self) -> list[int]: ...
+    def descriptor(self) -> int: ...
+    def arm(self) -> bool: ...
+    def disarm(self) -> None: ...
+    def poll(
+        self,
+    ) -> tuple[
+        list[Any],  # of (id, connection, method, target, version, Head, body, may upgrade)
+        list[tuple[int, bytes]],
+        list[int],
+        list[int],
+        list[int],
+        list[str],
+    ]: ...
+    def respond(
+        self, call: int, status: int, headers: Sequence[tuple[str, str]], body: bytes | None
+    ) -> None: ...
+    def write(self, call: int, data: bytes) -> int | None: ...
+    def write_all(self, calls: list[int], data: bytes, unsent_bytes_max: int) -> list[int]: ...
+    def end(self, call: int, is_whole: bool) -> None: ...
+    def take(self, call: int, size: int) -> None: ...
+    def notify_writable(self, call: int, size: int) -> bool: ...
+    def flush(self) -> None: ...
+    def drain(self) -> None: ...
+    @property
+    def is_drained(self) -> bool: ...
+    def stop(self, grace_s: float) -> None: ...
+    @property
+    def is_over(self) -> bool: ...

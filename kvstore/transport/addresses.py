@@ -1,10 +1,10 @@
-"""Addresses of the client port: what may be listened on, and why it cannot be.
+"""Addresses to listen on: parsing them, and the reasons why one cannot be used.
 
     "http://localhost:2379" ──► TcpAddress("127.0.0.1", 2379, secure=False)
     "unixs:///run/kv.sock"  ──► UnixAddress("/run/kv.sock", secure=True)
 
-A unix socket that a live process listens on is not taken over; a stale one may be. Nothing is bound
-here.
+A unix socket that a running process listens on is not taken over; a stale one may be. Nothing is
+bound here.
 """
 
 import os
@@ -13,6 +13,7 @@ import stat
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from kvstore.config.values import is_secure
 from kvstore.errors import ConfigError
 
 
@@ -37,9 +38,9 @@ class UnixAddress(NamedTuple):
 
 
 def parse(url: str, *, with_tls: bool = False) -> TcpAddress | UnixAddress:
-    """Return where url says to listen; ConfigError for what is not served.
+    """Return the address of a URL; ConfigError for a scheme that is not served.
 
-    https:// and unixs:// are, with_tls.
+    https:// and unixs:// are served only with_tls.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https", "unix", "unixs"}:
@@ -60,13 +61,8 @@ def parse(url: str, *, with_tls: bool = False) -> TcpAddress | UnixAddress:
     return TcpAddress(host, parts.port or 0, secure)
 
 
-def is_secure(url: str) -> bool:
-    """Tell whether TLS is asked for."""
-    return url.startswith(("https:", "unixs:"))
-
-
 def remove_stale(path: str) -> None:
-    """Remove a unix socket that nobody listens on any more; anything else is left to fail."""
+    """Remove a unix socket that no process listens on; any other file stays, and bind fails."""
     try:
         if stat.S_ISSOCK(os.stat(path).st_mode):
             os.unlink(path)
@@ -77,7 +73,7 @@ def remove_stale(path: str) -> None:
 
 
 def is_answered(path: str) -> bool:
-    """Tell whether a live process listens on a unix socket."""
+    """Tell whether a process listens on a unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
@@ -88,13 +84,13 @@ def is_answered(path: str) -> bool:
         return True
 
 
-def unix_fault(path: str) -> str:
-    """Say why a unix socket could not be made at path."""
+def unix_error(path: str) -> str:
+    """Return why a unix socket could not be created at path."""
     return "the directory is missing or not writable" if path else "the path is empty"
 
 
 def bound_url(url: str, port: int) -> str:
-    """Return a http or https URL with the port that was really bound."""
+    """Return a http or https URL with the port that was bound."""
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{parts.scheme}://{host}:{port}"

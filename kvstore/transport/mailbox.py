@@ -1,20 +1,20 @@
-"""Where the loop thread leaves what arrived and the driver thread takes it, all at once.
+"""A queue between two threads: the loop thread adds calls and frames, the driver takes them all.
 
     loop thread                          driver thread
     add_call, add_frame, ... ──► Inbox ──► take(timeout)
 
-Law: one lock, held for a few appends or one swap; at most one wake-up per wait. The order within
+Rule: one lock, held for a few appends or one swap; at most one wake-up per wait. The order within
 one stream is kept: opened, its frames, half-closed, gone.
 
-Limits: what waits untaken is bounded in calls (`add_call` refuses) and in bytes (readers pause),
-and one `take` hands out at most `calls_max` calls and about `bytes_max` bytes; the rest stays for
+Limits: the number of waiting calls is bounded (`add_call` refuses) and so are their bytes (readers
+pause). One `take` returns at most `calls_max` calls and about `bytes_max` bytes; the rest stays for
 the next.
 
-Under load a take waits a moment for more. The two threads share one interpreter lock, so each
-wake-up and each turn takes time from the loop thread; fewer and larger turns carry more. A lone
+Under load a take waits a moment for more. The two threads share the interpreter lock, so each
+wake-up and each turn takes time from the loop thread; fewer and larger turns carry more. A single
 client never waits, because it has one call at a time.
 
-It knows no sockets and no gRPC.
+Nothing of sockets or gRPC is here.
 """
 
 import contextlib
@@ -28,20 +28,20 @@ from kvstore.batch import Inbox, Metadata
 
 @dataclass(frozen=True, slots=True)
 class MailboxLimits:
-    """How much one take hands out, and how much may wait for it."""
+    """How much one take returns, and how much may wait for it."""
 
     calls_max: int = 8192  # per take
-    bytes_max: int = 64 << 20  # per take; one message more than this is still handed out
+    bytes_max: int = 64 << 20  # per take; the message that exceeds it is still returned
     waiting_calls_max: int = 65_536
-    waiting_bytes_max: int = 256 << 20  # what is being read when it is reached still comes in
-    stream_frames_max: int = 256  # per stream, untaken
-    stream_bytes_max: int = 4 << 20  # per stream, untaken; one frame more is still accepted
-    gather_from: int = 4  # a take of so many calls and frames lets the next one gather
-    gather_s: float = 0.001  # for so long, unless it is woken
+    waiting_bytes_max: int = 256 << 20  # requests that are being read at this point still come in
+    stream_frames_max: int = 256  # per stream, not taken
+    stream_bytes_max: int = 4 << 20  # per stream, not taken; the frame that exceeds it is accepted
+    gather_from: int = 4  # after a take of this many calls and frames, the next one waits for more
+    gather_s: float = 0.001  # for this long, unless it is woken
 
 
 class ReadAhead:
-    """How much of one stream has been read but not taken; reset by every full take."""
+    """How much of one stream was read and not yet taken; reset by every full take."""
 
     __slots__ = ("bytes", "frames", "generation")
 
@@ -55,7 +55,7 @@ class Mailbox:
     """An Inbox filled by one thread and taken by another."""
 
     def __init__(self, limits: MailboxLimits, resume: Callable[[], None]) -> None:
-        """Make an empty box; resume is called after a take that lets paused streams go on."""
+        """Make an empty mailbox; resume is called after a take that lets paused readers go on."""
         self._limits = limits
         self._resume = resume
         self._lock = threading.Lock()
@@ -65,13 +65,13 @@ class Mailbox:
         self._paused = False
         self._waiting = False
         self._busy = False  # the last take was large
-        self._pending = False  # something is in the inbox, or a wake-up was asked for
+        self._pending = False  # something is in the inbox, or wake() was called
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def add_call(
         self, call_id: int, method_id: int, body: bytes, metadata: Metadata | None
     ) -> bool:
-        """Leave a unary or server-stream call; False means too much is waiting already."""
+        """Add a unary or server-stream call; False: too many are waiting, it was not added."""
         with self._lock:
             inbox = self._inbox
             if len(inbox.calls) >= self._limits.waiting_calls_max:
@@ -84,7 +84,7 @@ class Mailbox:
         return True
 
     def has_room(self) -> bool:
-        """Tell whether a request may be read now; if not, resume is called when one may."""
+        """Tell whether a request may be read now; if not, resume is called once one may."""
         if self._bytes < self._limits.waiting_bytes_max:
             return True
         with self._lock:
@@ -94,7 +94,7 @@ class Mailbox:
         return False
 
     def add_opened(self, stream_id: int, method_id: int, metadata: Metadata | None) -> bool:
-        """Leave a new bidi stream; False means too much is waiting already."""
+        """Add a new bidi stream; False: too many are waiting, it was not added."""
         with self._lock:
             inbox = self._inbox
             if len(inbox.opened) >= self._limits.waiting_calls_max:
@@ -106,7 +106,7 @@ class Mailbox:
         return True
 
     def add_frame(self, stream_id: int, message: bytes, ahead: ReadAhead) -> bool:
-        """Leave a stream's message; False asks the reader to pause until resume is called."""
+        """Add a stream's message; False: the reader must pause until resume is called."""
         with self._lock:
             self._inbox.frames.append((stream_id, message))
             self._bytes += len(message)
@@ -126,24 +126,24 @@ class Mailbox:
         return not full
 
     def add_half_closed(self, stream_id: int) -> None:
-        """Leave the news that the client will send no more on a stream."""
+        """Note that the client will send no more on a stream."""
         with self._lock:
             self._inbox.half_closed.append(stream_id)
             self._signal()
 
     def add_gone(self, call_id: int) -> None:
-        """Leave the news that nobody waits for a call or stream any more."""
+        """Note that the client of a call or stream has gone."""
         with self._lock:
             self._inbox.gone.append(call_id)
             self._signal()
 
     def wake(self) -> None:
-        """Make a waiting take return; safe in any thread and in signal handlers (no lock)."""
+        """Make a waiting take return; from any thread or signal handler (it takes no lock)."""
         self._pending = True
         self._wakeups.put(None)
 
     def take(self, timeout_s: float) -> Inbox:
-        """Wait until something is here, wake() was called or timeout_s is over; take it all."""
+        """Wait for arrivals, wake() or the end of timeout_s; return what arrived."""
         if self._busy and timeout_s > 0:
             self._sleep(min(self._limits.gather_s, timeout_s))
         with self._lock:
@@ -155,7 +155,7 @@ class Mailbox:
         with self._lock:
             taken = self._swap()
             resume = self._paused and not self._inbox.frames
-            if not self._inbox.frames:  # else the readers of these have had their share
+            if not self._inbox.frames:  # else the streams of these frames are still over the limit
                 self._generation += 1
                 self._paused = False
         if resume:
@@ -168,11 +168,11 @@ class Mailbox:
             self._wakeups.get(timeout=timeout_s)
 
     def _swap(self) -> Inbox:
-        """Put an empty inbox, or the rest that is over the limits, in the place of the full one."""
+        """Replace the inbox by an empty one, or by what exceeds one take; return the old one."""
         self._waiting = self._pending = False
         taken, self._inbox = self._inbox, Inbox()
         if self._bytes > self._limits.bytes_max or len(taken.calls) > self._limits.calls_max:
-            self._leave_rest(taken)
+            self._put_back_rest(taken)
         else:
             self._bytes = 0
         return taken
@@ -183,8 +183,8 @@ class Mailbox:
             self._waiting = False
             self._wakeups.put(None)
 
-    def _leave_rest(self, taken: Inbox) -> None:
-        """Move what is over one take's limits from taken back into the new inbox."""
+    def _put_back_rest(self, taken: Inbox) -> None:
+        """Move what exceeds the limits of one take from taken into the new inbox."""
         rest, limits = self._inbox, self._limits
         calls_end, left_bytes = _fit(taken.calls, limits.calls_max, limits.bytes_max)
         frames_end, _ = _fit(taken.frames, len(taken.frames), left_bytes)
@@ -206,7 +206,7 @@ class Mailbox:
 def _fit(
     items: list[tuple[int, int, bytes]] | list[tuple[int, bytes]], count_max: int, bytes_max: int
 ) -> tuple[int, int]:
-    """Return how many of items fit in both limits (one always may), and the bytes left over."""
+    """Return how many items fit both limits (at least one does), and the bytes that are left."""
     left_bytes = bytes_max
     for position, item in enumerate(items):
         size = len(item[-1])  # type: ignore[arg-type]

@@ -2,23 +2,23 @@
 
     NativeTransport(urls, served, options) ──► poll / flush / wake / stop (transport.base)
 
-The crate (kvstore/native) runs in a thread of its own that never takes Python's lock; a batch
+The crate (kvstore/native) runs in its own thread, which never takes Python's lock; a batch
 crosses in one call each way. It is optional: where it was not built, `is_available()` is false and
 the grpcio transport serves the same API. This is the crate's only importer.
 
-The transport leaves `inbox.now_ns` and `wall_ms` to its driver, who has the clock. What HTTP
-requests mean and peer traffic are not done here.
+The driver, which has the clock, sets `inbox.now_ns` and `wall_ms`. HTTP requests are not
+interpreted here, and peer traffic is elsewhere.
 
-An address that is given with http:// and with https:// (or unix:// and unixs://) serves both, told
-apart by the first byte. A client's certificate shows in the call's metadata: its CN under
-`tls-common-name`.
+An address that is given with http:// and with https:// (or unix:// and unixs://) serves both,
+distinguished by the first byte. The common name of a client's certificate is in the call's metadata
+under `tls-common-name`.
 """
 
 import os
 import signal
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from kvstore.batch import Inbox, Outbox
 from kvstore.errors import ConfigError, KvstoreError
@@ -29,20 +29,26 @@ from kvstore.transport.tls import TlsOptions
 from kvstore.wire.rpc import ENDLESS, METHODS
 
 MISSING = ""  # why the crate cannot be loaded
-# The twin of storage.wal_record.encode_entries, several times as fast; None without the crate.
+# Equal to storage.wal.record.encode_entries, several times as fast; None without the crate.
 encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] | None = None
 if TYPE_CHECKING:
     from kvstore.transport import _native
+    from kvstore.transport._native import HttpServer
+
+    CrateHttpServer: TypeAlias = HttpServer
 else:
+    # A server of HTTP alone, for `kvstore.http.serving.native`; None without the crate.
+    CrateHttpServer = None
     try:
         from kvstore.transport import _native
 
         encode_entries = _native.encode_entries
+        CrateHttpServer = _native.HttpServer
     except ImportError as error:
         _native, MISSING = None, str(error)
 
 REQUEST_OVERHEAD_BYTES: Final = 512 << 10  # what gRPC may add to the largest request
-_DEFAULT_PING_MIN_S: Final = 300.0  # grpc's, where none is asked for
+_DEFAULT_PING_MIN_S: Final = 300.0  # grpc's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class NativeOptions:
     """Limits and keep-alive of the client port; the defaults are etcd's where it has any."""
 
     request_bytes_max: int = 1_572_864 + REQUEST_OVERHEAD_BYTES  # one received message
-    http_body_bytes_max: int = 0  # one request that is no gRPC and comes whole; 0: as above
+    http_body_bytes_max: int = 0  # one HTTP body that is read ahead; 0: as above
     stream_backlog_bytes_max: int = 64 << 20  # unsent on one stream; more ends it
     concurrent_streams_max: int = 2**32 - 1  # per connection
     keepalive_min_s: float = 5.0  # clients may ping this often; 0 = grpc's default
@@ -59,14 +65,14 @@ class NativeOptions:
     mailbox: MailboxLimits = field(default_factory=MailboxLimits)
     metadata_bytes_max: int = 1 << 20  # of one call; tokens may be long
     connection_backlog_bytes_max: int = 256 << 20  # answers unread on one connection; more ends it
-    assembling_bytes_max: int = 256 << 20  # of requests that are not whole, over all connections
+    assembling_bytes_max: int = 256 << 20  # of incomplete requests, over all connections
     connections_max: int = 65_536
     handshake_timeout_s: float = 20.0
     header_timeout_s: float = 300.0  # HTTP/1.1: from one request to the headers of the next
     send_bytes_max: int = 2**31 - 1  # one sent message
     tls: TlsOptions | None = None  # without it https:// and unixs:// are refused
     reuse_port: bool = False  # another process may listen on the same TCP addresses
-    serves_http: bool = False  # hand over what is no gRPC in inbox.requests; else it is refused
+    serves_http: bool = False  # HTTP requests go to inbox.requests; else they are refused
 
     def columns(self) -> dict[str, int | float]:
         """Return the options under the crate's names."""
@@ -102,19 +108,19 @@ def is_available() -> bool:
 
 
 class SharedSleep(Protocol):
-    """Something else the driver's thread waits for, that can wait for a descriptor as well."""
+    """Another event source of the driver's thread, which can wait for a descriptor as well."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to wait for at present; its end comes with a wake()."""
+        """Whether there is nothing to wait for; wake() is called when that changes."""
         ...
 
     def share(self, descriptor: int) -> None:
-        """Let wait() also return when descriptor is readable."""
+        """Make wait() also return when descriptor is readable."""
         ...
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until there is something, or for timeout_s; signals are handled meanwhile."""
+        """Sleep until an event, or for timeout_s; signals are handled meanwhile."""
         ...
 
 
@@ -135,18 +141,18 @@ class NativeTransport:
     ) -> None:
         """Bind every url (http://host:port, unix://path) and serve; ConfigError names a bad one.
 
-        At http_urls there is HTTP and no gRPC, whatever the options say of the others. on_notice is
-        given a line for the log, from poll, for each connection that was cut off.
+        At http_urls HTTP is served and no gRPC, whatever the options are. on_notice gets a line for
+        the log, from poll, for each connection that was closed because of an error.
         """
         if _native is None:
             raise ConfigError(f"the native transport was not built: {MISSING}")
         options = options or NativeOptions()
         what = _ALL if options.serves_http else _GRPC
-        asked = [(url, what) for url in urls] + [(url, _HTTP) for url in http_urls]
-        listeners = _listeners(asked, with_tls=options.tls is not None)
+        requested = [(url, what) for url in urls] + [(url, _HTTP) for url in http_urls]
+        listeners = _listeners(requested, with_tls=options.tls is not None)
         routes = [(METHODS[i].path, i, _kind_of(i)) for i in sorted(served)]
         tls = options.tls.columns() if options.tls else None
-        # Signals are the driver thread's: the crate's thread inherits a mask without any.
+        # Signals belong to the driver's thread: the crate's thread starts with all of them blocked.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._server = _native.Server(
@@ -156,7 +162,7 @@ class NativeTransport:
             number, text, bad = error.errno or 0, str(error.strerror), int(error.filename or 0)
             listener = listeners[bad]
             raise ConfigError(
-                f"cannot listen on {asked[listener.places[0]][0]}: "
+                f"cannot listen on {requested[listener.places[0]][0]}: "
                 f"{_reason(listener.address, number, text)}"
             ) from error
         finally:
@@ -172,7 +178,7 @@ class NativeTransport:
         self.bound_http_urls: Final = bound[len(urls) :]
 
     def poll(self, timeout_s: float) -> Inbox:
-        """Wait for arrivals up to timeout_s and take them; KvstoreError if the server died."""
+        """Wait for arrivals up to timeout_s and take them; KvstoreError if the crate failed."""
         if self._others is not None and timeout_s > 0 and not self._others.is_idle:
             if self._server.arm():
                 self._others.wait(timeout_s)
@@ -191,12 +197,12 @@ class NativeTransport:
         )
 
     def flush(self, outbox: Outbox) -> None:
-        """Hand replies, deliveries and ends over to the crate's thread."""
+        """Pass replies, deliveries and ends to the crate's thread."""
         if outbox.replies or outbox.deliveries or outbox.ends or outbox.responses:
             self._server.flush(outbox.replies, outbox.deliveries, outbox.ends, outbox.responses)
 
     def sleep_with(self, others: SharedSleep) -> None:
-        """Sleep in poll until something arrives here or in others, from now on."""
+        """From now on, sleep in poll until something arrives here or in others."""
         others.share(self._server.descriptor())
         self._others = others
 
@@ -205,16 +211,16 @@ class NativeTransport:
         self._server.wake()
 
     def peer_of(self, call_id: int) -> str | None:
-        """Return the address a call came from; None when that is no longer known."""
+        """Return the client's address of a call; None when it is no longer known."""
         return self._server.peer_of(call_id)
 
     def drain(self) -> None:
-        """Close the listeners and send GOAWAY; what was asked before is still to be answered."""
+        """Close the listeners and send GOAWAY; open calls are still to be answered."""
         self._server.drain()
 
     @property
     def is_drained(self) -> bool:
-        """Whether every call is answered since drain() and no connection can bring another."""
+        """Whether, after drain(), every call is answered and no new one can arrive."""
         return self._server.is_drained
 
     def stop(self, grace_s: float) -> None:
@@ -242,17 +248,17 @@ class _Listener:
     what: int
 
     def crate_address(self) -> tuple[str, int | None, bool, bool, int]:
-        """Return the address as the crate takes it."""
+        """Return the address in the crate's form."""
         address = self.address
         if isinstance(address, addresses.UnixAddress):
             return address.path, None, self.plain, self.secure, self.what
         return address.host, address.port, self.plain, self.secure, self.what
 
 
-def _listeners(asked: Sequence[tuple[str, int]], *, with_tls: bool) -> list[_Listener]:
-    """Return the sockets to make for (URL, what): plaintext and TLS of one address share one."""
+def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[_Listener]:
+    """Return the sockets for (URL, what): plaintext and TLS of one address share one."""
     listeners: dict[object, _Listener] = {}
-    for place, (url, what) in enumerate(asked):
+    for place, (url, what) in enumerate(requested):
         address = addresses.parse(url, with_tls=with_tls)
         if isinstance(address, addresses.UnixAddress):
             key: object = address.path
@@ -277,5 +283,5 @@ def _listeners(asked: Sequence[tuple[str, int]], *, with_tls: bool) -> list[_Lis
 
 def _reason(address: addresses.TcpAddress | addresses.UnixAddress, number: int, text: str) -> str:
     if isinstance(address, addresses.UnixAddress):
-        return addresses.unix_fault(address.path) if number else text
+        return addresses.unix_error(address.path) if number else text
     return os.strerror(number) if number else text

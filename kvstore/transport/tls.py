@@ -1,7 +1,6 @@
-"""What the client port does where TLS is asked for, told alike to every transport.
+"""The TLS settings of the client port, the same for every transport.
 
-Files are named, not read, here. Who reads them is the transport: again for every handshake, where
-they changed.
+Files are named here, not read. The transport reads those that changed again before each handshake.
 """
 
 from dataclasses import dataclass
@@ -9,20 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """What https:// and unixs:// do; the files are looked at again for every handshake.
+    """How https:// and unixs:// are served.
 
-    What was right once is served until something right takes its place, with a notice per change.
+    The last usable files are served until usable ones replace them, with a notice per change.
     """
 
     cert_file: str  # PEM, with its chain
     key_file: str  # PEM
-    trusted_ca_file: str = ""  # PEM; given: clients must have a certificate of it
+    trusted_ca_file: str = ""  # PEM; if given, clients must present a certificate of it
     crl_file: str = ""  # PEM or DER
     allowed_names: tuple[str, ...] = ()  # CN of clients; empty: any
     allowed_hosts: tuple[str, ...] = ()  # DNS names of clients; empty: any
     min_version: str = "TLS1.2"
     max_version: str = ""  # empty: the newest
-    cipher_suites: tuple[str, ...] = ()  # Go's names; empty: all that are safe
+    cipher_suites: tuple[str, ...] = ()  # Go's names; empty: all safe ones
 
     def columns(self) -> dict[str, str | list[str]]:
         """Return the options under the crate's names."""

@@ -1,9 +1,9 @@
-"""Why a handshake failed, in the words of Go's TLS, which etcd's operators and tools look for.
+"""Errors of TLS handshakes as Go words them, because etcd's operators and tools look for that text.
 
     received fatal alert: BadCertificate               (rustls)  ─┬► remote error: tls:
     [SSL: SSLV3_ALERT_BAD_CERTIFICATE] sslv3 alert ... (OpenSSL) ─┘  bad certificate
 
-What has no word there stays as it is.
+An error that Go has no text for stays as it is.
 """
 
 import re
@@ -26,11 +26,11 @@ _ALERTS: Final = {
     "usercanceled": "user canceled",
     "certificaterequired": "certificate required",
     "noapplicationprotocol": "no application protocol",
-}  # the alert, without spaces → Go's word
+}  # the alert without spaces, in lower case → Go's text
 _ALERT: Final = re.compile(
     r"received fatal alert: (\w+)|\[SSL: \w+_ALERT_(\w+?)\]|\[SSL: (UNKNOWN_CA)\]", re.IGNORECASE
 )
-_OWN: Final = (
+_LOCAL_ERRORS: Final = (
     (r"PEER_DID_NOT_RETURN|peer sent no certificates", "tls: client didn't provide a certificate"),
     (
         r"unable to get local issuer|self-signed certificate|UnknownIssuer",
@@ -47,13 +47,13 @@ _OWN: Final = (
 )
 
 
-def in_go_words(text: str) -> str:
-    """Return a fault of a handshake as Go names it, if it has a name there."""
+def go_error_text(text: str) -> str:
+    """Return the error of a handshake in Go's words, if Go has a text for it."""
     if (alert := _ALERT.search(text)) is not None:
         name = next(filter(None, alert.groups())).replace("_", "").lower()
         if name in _ALERTS:
             return f"remote error: tls: {_ALERTS[name]}"
-    for pattern, words in _OWN:
+    for pattern, go_text in _LOCAL_ERRORS:
         if re.search(pattern, text):
-            return words
+            return go_text
     return text

@@ -1,1 +1,1 @@
-"""The offline tool: what an operator does to snapshots and data directories nobody serves."""
+"""The offline tool for snapshots and data directories that no server is using."""

@@ -1,4 +1,4 @@
-"""`python -m kvstore.util`: the same as the command kvstore-util."""
+"""`python -m kvstore.util`: the command kvstore-util."""
 
 import sys
 

@@ -3,12 +3,11 @@
     etcdutl's    snapshot status|restore, hashkv, defrag, migrate, version, completion
     ours         verify, dump wal|state, --to (which format a directory is written in)
 
-Whatever etcdutl does to a snapshot or an etcd data directory is done to ours as well; which one a
-path is shows from what is there. Codes: 0 done; 1 failed, with one line on standard error; 4 an
-output format that cannot be had; 128 arguments that contradict each other.
+Each command works on etcd's snapshots and data directories and on ours; the format is recognized
+from the files. Exit codes: 0 done; 1 failed, with one line on standard error; 4 an output format
+that is not supported; 128 arguments that contradict each other.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -21,16 +20,17 @@ from typing_extensions import override
 
 from kvstore.config.values import parse_duration
 from kvstore.errors import ConfigError, KvstoreError
-from kvstore.storage.etcd_db.etcd_db import sum_up
+from kvstore.runtime.standard_streams import discard_output
+from kvstore.storage.etcd_db.status import status_of
 from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
 from kvstore.util import dumps, log_reader
 from kvstore.util.defragment import defragment
 from kvstore.util.hashing import hash_kv
+from kvstore.util.locations import DataFormat, Location, locate, locate_directory, locked
 from kvstore.util.migrate import NEWEST, migrate, parse_target, set_storage_version
-from kvstore.util.places import Kind, Place, find, find_directory, held
 from kvstore.util.printers import FORMATS, Column, human_bytes, render
 from kvstore.util.progress import bar
-from kvstore.util.restore import REVISION_MAX, Order, restore
+from kvstore.util.restore import REVISION_MAX, RestoreRequest, restore
 from kvstore.util.states import open_state
 from kvstore.util.verify import verify
 
@@ -40,7 +40,7 @@ BAD_FEATURE: Final = 4
 BAD_ARGUMENTS: Final = 128
 SHELLS: Final = ("bash", "zsh", "fish")
 
-_KINDS: Final = {"kvstore": Kind.KVSTORE, "etcd": Kind.ETCD}
+_FORMATS: Final = {"kvstore": DataFormat.KVSTORE, "etcd": DataFormat.ETCD}
 _PATH: Final = click.Path(path_type=Path)
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with arguments (default: the process's own); return the exit code."""
     try:
         root.main(arguments, prog_name=NAME, standalone_mode=False)
-    except _Contradiction as error:
+    except _InvalidArguments as error:
         return _fail(error.format_message(), error.code)
     except click.UsageError as error:
         context = error.ctx.get_usage() + "\n" if error.ctx is not None else ""
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return _fail("interrupted", FAILED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads it any more
+        discard_output(sys.stdout)
         return FAILED
     except (KvstoreError, OSError) as error:
         return _fail(str(error), FAILED)
@@ -71,8 +71,8 @@ def _fail(text: str, code: int) -> int:
     return code
 
 
-class _Contradiction(click.ClickException):
-    """Arguments that cannot be meant together, or a feature that is not there."""
+class _InvalidArguments(click.ClickException):
+    """Arguments that contradict each other, or a feature that is not supported."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -96,7 +96,7 @@ class _Duration(click.ParamType[float]):
 
 
 def _global_flags(command: _Command) -> _Command:
-    """Add the flags that may stand before a command or after it."""
+    """Add the flags that are accepted before a command and after it."""
     output = click.option(
         "-w",
         "--write-out",
@@ -104,7 +104,7 @@ def _global_flags(command: _Command) -> _Command:
         help=f"Set the output format ({', '.join(FORMATS)}).  [default: simple]",
         shell_complete=lambda *_: list(FORMATS),
         expose_value=False,
-        callback=_note("output"),
+        callback=_store("output"),
     )
     timeout = click.option(
         "--timeout",
@@ -112,18 +112,18 @@ def _global_flags(command: _Command) -> _Command:
         default=None,
         help="Time to wait for a server to let go of its files, 0 for ever.  [default: 10s]",
         expose_value=False,
-        callback=_note("timeout_s"),
+        callback=_store("timeout_s"),
     )
     return timeout(output(command))
 
 
-def _note(name: str) -> Callable[[click.Context, click.Parameter, object], object]:
-    def keep(context: click.Context, _: click.Parameter, value: object) -> object:
+def _store(name: str) -> Callable[[click.Context, click.Parameter, object], object]:
+    def store(context: click.Context, _: click.Parameter, value: object) -> object:
         if value is not None:
             context.ensure_object(dict)[name] = value
         return value
 
-    return keep
+    return store
 
 
 def _timeout_s(context: click.Context) -> float:
@@ -136,12 +136,12 @@ def _print(context: click.Context, columns: Sequence[Column]) -> None:
 
 
 def _format(context: click.Context) -> str:
-    """Return the output format; refuse what etcdutl refuses, with its text and code."""
+    """Return the output format; refuse those that etcdutl refuses, with its text and code."""
     output: str = context.ensure_object(dict).get("output", "simple")
     if output not in FORMATS:
-        raise _Contradiction("unsupported output format", BAD_FEATURE)
+        raise _InvalidArguments("unsupported output format", BAD_FEATURE)
     if output == "protobuf":
-        raise _Contradiction("protobuf not supported as output format", BAD_FEATURE)
+        raise _InvalidArguments("protobuf not supported as output format", BAD_FEATURE)
     return output
 
 
@@ -153,7 +153,7 @@ def root() -> None:
 
 @root.group()
 def snapshot() -> None:
-    """Tell what is in a snapshot, or restore it."""
+    """Show the status of a snapshot, or restore it."""
 
 
 @snapshot.command("status")
@@ -166,15 +166,15 @@ def snapshot_status(context: click.Context, files: tuple[Path, ...]) -> None:
     FILENAME may also be a data directory.
     """
     if len(files) != 1:
-        raise _Contradiction("snapshot status requires exactly one argument", BAD_ARGUMENTS)
+        raise _InvalidArguments("snapshot status requires exactly one argument", BAD_ARGUMENTS)
     _format(context)
-    place, timeout_s = find(files[0]), _timeout_s(context)
+    location, timeout_s = locate(files[0]), _timeout_s(context)
     with (
-        held(place, timeout_s),
-        open_state(place, timeout_s) as state,
+        locked(location, timeout_s),
+        open_state(location, timeout_s) as state,
         bar("reading", state.size_bytes) as advance,
     ):
-        found = sum_up(state, advance)
+        found = status_of(state, advance)
     _print(
         context,
         (
@@ -225,7 +225,7 @@ def snapshot_status(context: click.Context, files: tuple[Path, ...]) -> None:
 @click.option(
     "--to",
     "kind",
-    type=click.Choice(tuple(_KINDS)),
+    type=click.Choice(tuple(_FORMATS)),
     default="kvstore",
     show_default=True,
     help="Whose data directory to make.",
@@ -242,16 +242,16 @@ def snapshot_restore(
     *,
     mark_compacted: bool,
     initial_memory_map_size: int | None,
-    **flags: Any,  # noqa: ANN401 - the rest of Order
+    **flags: Any,  # noqa: ANN401 - the rest of RestoreRequest
 ) -> None:
     """Restore a snapshot into a new data directory, as the first member of a new cluster."""
     if len(files) != 1:
-        raise _Contradiction("snapshot restore requires exactly one argument", BAD_ARGUMENTS)
+        raise _InvalidArguments("snapshot restore requires exactly one argument", BAD_ARGUMENTS)
     if bool(flags["bump_revision"]) != mark_compacted:
-        raise _Contradiction("--mark-compacted required if --revision-bump > 0", BAD_ARGUMENTS)
+        raise _InvalidArguments("--mark-compacted required if --revision-bump > 0", BAD_ARGUMENTS)
     target = data_dir or Path(f"{flags['name']}.etcd")
-    order = Order(data_dir=target, wal_dir=wal_dir, kind=_KINDS[kind], **flags)
-    restored = restore(find(files[0]), order, _timeout_s(context))
+    request = RestoreRequest(data_dir=target, wal_dir=wal_dir, target=_FORMATS[kind], **flags)
+    restored = restore(locate(files[0]), request, _timeout_s(context))
     click.echo(
         f"restored {files[0]} into {target}: member {restored.member_id:x} of cluster "
         f"{restored.cluster_id:x}",
@@ -267,8 +267,8 @@ def snapshot_restore(
 def hashkv(context: click.Context, path: Path, rev: int) -> None:
     """Print the hash of the keys and their history, of a snapshot or a data directory."""
     _format(context)
-    place, timeout_s = find(path), _timeout_s(context)
-    with held(place, timeout_s), open_state(place, timeout_s) as state:
+    location, timeout_s = locate(path), _timeout_s(context)
+    with locked(location, timeout_s), open_state(location, timeout_s) as state:
         found = hash_kv(state, rev)
     compacted = found.compact_revision
     _print(
@@ -299,12 +299,12 @@ def hashkv(context: click.Context, path: Path, rev: int) -> None:
 @_global_flags
 @click.pass_context
 def defrag(context: click.Context, data_dir: Path, wal_dir: Path | None) -> None:
-    """Give back the room that deleted rows left in the database."""
-    place, timeout_s = find_directory(data_dir, wal_dir), _timeout_s(context)
-    with held(place, timeout_s, for_writing=True):
-        shrunk = defragment(place, timeout_s)
+    """Release the space that deleted rows left in the database."""
+    location, timeout_s = locate_directory(data_dir, wal_dir), _timeout_s(context)
+    with locked(location, timeout_s, for_writing=True):
+        shrunk = defragment(location, timeout_s)
     click.echo(
-        f"defragmented {place.db}: {human_bytes(shrunk.before_bytes)} before, "
+        f"defragmented {location.db}: {human_bytes(shrunk.before_bytes)} before, "
         f"{human_bytes(shrunk.after_bytes)} after",
         err=True,
     )
@@ -314,7 +314,7 @@ def defrag(context: click.Context, data_dir: Path, wal_dir: Path | None) -> None
 @click.option("--data-dir", type=_PATH, required=True, help="Data directory not in use.")
 @click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
 @click.option("--target-version", help="Version X.Y to be compatible with, 3.5 to 3.7.")
-@click.option("--to", "kind", type=click.Choice(tuple(_KINDS)), help="Format to write to --out.")
+@click.option("--to", "kind", type=click.Choice(tuple(_FORMATS)), help="Format to write to --out.")
 @click.option("--out", type=_PATH, help="Data directory to make, with --to.")
 @click.option("--out-wal-dir", type=_PATH, help="WAL directory to make, if not in --out.")
 @click.option("--force", is_flag=True, help="Set the storage version whatever speaks against it.")
@@ -331,19 +331,19 @@ def migrate_command(
     *,
     force: bool,
 ) -> None:
-    """Carry a member from etcd's format to ours or back, or change the storage version.
+    """Convert a member from etcd's format to ours or back, or change the storage version.
 
-    With --to and --out a new directory is written and the old one only read. With
-    --target-version alone the storage version of the directory is changed in place.
+    With --to and --out a new directory is written and the old one is only read. With
+    --target-version alone the storage version of the directory is changed in location.
     """
     target = NEWEST if target_version is None else parse_target(target_version)
     timeout_s = _timeout_s(context)
     if kind is None and out is None:
         if target_version is None:
             raise ConfigError("expected --to and --out, or --target-version")
-        place = find_directory(data_dir, wal_dir)
-        with held(place, timeout_s, for_writing=True):
-            changed = set_storage_version(place, target, timeout_s, force=force)
+        location = locate_directory(data_dir, wal_dir)
+        with locked(location, timeout_s, for_writing=True):
+            changed = set_storage_version(location, target, timeout_s, force=force)
         text = "updated storage version" if changed else "storage version up-to-date"
         click.echo(f"{text}: {target[0]}.{target[1]}", err=True)
         return
@@ -351,9 +351,9 @@ def migrate_command(
         raise ConfigError("--to and --out go together")
     if kind == "kvstore" and target != NEWEST:
         raise ConfigError(f"--to kvstore writes version {NEWEST[0]}.{NEWEST[1]} only")
-    place = find_directory(data_dir, wal_dir)
-    with held(place, timeout_s):
-        done = migrate(place, _KINDS[kind], out, out_wal_dir, target, timeout_s)
+    location = locate_directory(data_dir, wal_dir)
+    with locked(location, timeout_s):
+        done = migrate(location, _FORMATS[kind], out, out_wal_dir, target, timeout_s)
     text = f"applied index {done.applied_index}, last entry {done.last_index}"
     click.echo(f"migrated {data_dir} into {out}: {text}", err=True)
 
@@ -366,10 +366,10 @@ def migrate_command(
 def verify_command(context: click.Context, path: Path, wal_dir: Path | None) -> None:
     """Check a data directory or a snapshot: log, snapshot files, database, index, consistency."""
     output = _format(context)
-    place, timeout_s = find(path, wal_dir), _timeout_s(context)
+    location, timeout_s = locate(path, wal_dir), _timeout_s(context)
     failed = 0
-    with held(place, timeout_s):
-        for finding in verify(place, timeout_s):
+    with locked(location, timeout_s):
+        for finding in verify(location, timeout_s):
             failed += bool(finding.failures)
             state = "failed" if finding.failures else "ok"
             if output == "json":
@@ -410,19 +410,19 @@ def dump_wal(
     limit: int | None,
 ) -> None:
     """Print the records of a log, of a data directory or a directory of segments."""
-    place = _log_place(data_dir, wal_dir)
-    with held(place, _timeout_s(context)):
-        _lines(dumps.log_lines(log_reader.records(place.wal), start_index), limit)
+    location = _log_location(data_dir, wal_dir)
+    with locked(location, _timeout_s(context)):
+        _lines(dumps.log_lines(log_reader.read_records(location.wal), start_index), limit)
 
 
-def _log_place(data_dir: Path, wal_dir: Path | None) -> Place:
-    """Return where a log is: in a data directory, also without a database, or the directory."""
+def _log_location(data_dir: Path, wal_dir: Path | None) -> Location:
+    """Return the location of a log: in a data directory, also without a database, or itself."""
     wal = wal_dir or data_dir / "member" / "wal"
     if wal.is_dir():
-        return Place(data_dir, Kind.ETCD, wal, wal.parent, wal)
+        return Location(data_dir, DataFormat.ETCD, wal, wal.parent, wal)
     if wal_dir is None and data_dir.is_dir():
-        return Place(data_dir, Kind.ETCD, data_dir, data_dir, data_dir)
-    return find_directory(data_dir, wal_dir)
+        return Location(data_dir, DataFormat.ETCD, data_dir, data_dir, data_dir)
+    return locate_directory(data_dir, wal_dir)
 
 
 @dump.command("state")
@@ -433,8 +433,8 @@ def _log_place(data_dir: Path, wal_dir: Path | None) -> Place:
 @click.pass_context
 def dump_state(context: click.Context, path: Path, bucket: str | None, limit: int | None) -> None:
     """Print the rows of a snapshot or a data directory. Passwords are not shown."""
-    place, timeout_s = find(path), _timeout_s(context)
-    with held(place, timeout_s), open_state(place, timeout_s) as state:
+    location, timeout_s = locate(path), _timeout_s(context)
+    with locked(location, timeout_s), open_state(location, timeout_s) as state:
         _lines(dumps.state_lines(state, bucket), limit)
 
 

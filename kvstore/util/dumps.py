@@ -1,11 +1,10 @@
-"""The log and the state as JSON lines, one object a record or row, in their order.
+"""The log and the state as JSON lines: one object a record or row, in order.
 
     {"segment":"0000000000000000-0000000000000000.wal","offset":80,"record":"entry","term":1,
      "index":1,"type":"conf_change","change":{…}}
     {"bucket":"key","revision":2,"sub":0,"kv":{"key":"foo","create_revision":2,…}}
 
-At the first record that cannot be read the lines end in an error that names file and offset: what
-was good before it has been printed. Limits count lines.
+At the first record that cannot be read the output ends with an error that names file and offset.
 """
 
 import json
@@ -22,7 +21,7 @@ from kvstore.storage.wal.record import (
     STATE,
     decode_snapshot_body,
 )
-from kvstore.util.log_reader import Record
+from kvstore.util.log_reader import LogRecord
 from kvstore.util.messages import Json, readable, request_json, row_json
 from kvstore.wire.gen import metadata_pb2
 from kvstore.wire.members import decode_change_context
@@ -35,8 +34,8 @@ from kvstore.wire.raft_codec import (
 from kvstore.wire.varint import WireError
 
 
-def log_lines(records: Iterator[Record], start_index: int) -> Iterator[str]:
-    """Yield a line a record, entries from start_index on; raise CorruptionError at a bad one."""
+def log_lines(records: Iterator[LogRecord], start_index: int) -> Iterator[str]:
+    """Yield a line for each record, entries from start_index on; CorruptionError at a bad one."""
     for record in records:
         line: dict[str, Json] = {"segment": record.path.name, "offset": record.offset}
         try:
@@ -52,7 +51,7 @@ def log_lines(records: Iterator[Record], start_index: int) -> Iterator[str]:
 
 
 def state_lines(source: RowSource, bucket: str | None) -> Iterator[str]:
-    """Yield a line a row, of one bucket or of all; raise CorruptionError at a bad one."""
+    """Yield a line for each row, of one bucket or of all; CorruptionError at a bad one."""
     names = source.buckets()
     if bucket is not None:
         if bucket.encode() not in names:
@@ -65,7 +64,7 @@ def state_lines(source: RowSource, bucket: str | None) -> Iterator[str]:
 
 
 def row_of(source: RowSource, bucket: bytes, row: tuple[bytes, bytes]) -> dict[str, Json]:
-    """Return what a row holds; raise CorruptionError, naming file, bucket and row, if nothing."""
+    """Return a decoded row; CorruptionError names file, bucket and row if it is invalid."""
     try:
         return row_json(bucket, row)
     except WireError as error:
@@ -78,7 +77,7 @@ def json_line(fields: dict[str, Json]) -> str:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
-def _record(record: Record) -> dict[str, Json]:
+def _record(record: LogRecord) -> dict[str, Json]:
     body = record.body
     if record.kind == CRC:
         return {"record": "crc", "crc": f"{record.crc:08x}"}

@@ -1,15 +1,15 @@
-"""HashKV of a state that is read forwards: one pass builds the key index, one feeds the hash.
+"""HashKV of a stored state, in two passes: one builds the key index, one computes the hash.
 
-The arithmetic and the index are the store's own. A compaction that was decided and not carried out
-is taken as carried out: the records it would remove are passed over, and the file stays as it is.
+The hash and the index are the store's own code. A compaction that was scheduled and not finished
+counts as finished: the records that it would remove are skipped, and the file is not changed.
 """
 
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
+from kvstore.backend import BUCKETS, Row, Table
 from kvstore.errors import CorruptionError, DataDirError
-from kvstore.mvcc.backend import BUCKETS, Row, Table
 from kvstore.mvcc.compaction import FINISHED, SCHEDULED
 from kvstore.mvcc.key_index import KeyIndex
 from kvstore.mvcc.rebuild import Leases, rebuild_from
@@ -26,17 +26,17 @@ _KEY: Final = BUCKETS[Table.KEY]
 
 
 class Index(NamedTuple):
-    """What a start of the server would make of the records."""
+    """The key index that a server would build at its start, and what belongs to it."""
 
     keys: KeyIndex
     leases: Leases
     revision: int
-    compacted: int  # decided; -1 for never
+    compacted: int  # the revision of the last scheduled compaction; -1: never
     is_swept: bool  # whether that compaction has removed its records
 
 
 def read_index(source: RowSource) -> Index:
-    """Build the key index; raise CorruptionError if the records contradict each other."""
+    """Build the key index; CorruptionError if the records contradict each other."""
     if _KEY not in source.buckets():
         raise DataDirError(f"{source.path} is no etcd database: it has no bucket 'key'")
     with bar("reading keys", source.size_bytes) as advance:
@@ -45,7 +45,8 @@ def read_index(source: RowSource) -> Index:
         except (CorruptionError, WireError) as error:
             raise CorruptionError(f"{source.path}: bucket key: {error}") from error
     meta = small_rows(source, Table.META)
-    finished, scheduled = _mark(source, meta, FINISHED), _mark(source, meta, SCHEDULED)
+    finished = _compaction(source, meta, FINISHED)
+    scheduled = _compaction(source, meta, SCHEDULED)
     compacted = max(finished, scheduled)
     revision = max(FIRST_REVISION, last, compacted)
     return Index(keys, leases, revision, compacted, is_swept=scheduled <= finished)
@@ -73,7 +74,7 @@ def hash_kv(source: RowSource, revision: int) -> HashResult:
             _feed(hasher, index, revision, [row for row in rows if row[0] < end])
             if rows[-1][0] >= end:
                 break
-    value, other = hasher.value(), hasher.other()
+    value, other = hasher.value(), hasher.alternative()
     return HashResult(value, index.compacted, revision, index.revision, other)
 
 
@@ -83,10 +84,10 @@ def _feed(hasher: RecordHash, index: Index, revision: int, rows: list[Row]) -> N
         below = revkey < hasher.floor
         key = kv_key(kv) if below or hasher.keep_is_empty else b""
         if below and not index.is_swept and keys.compact_key(key, compacted) != revkey:
-            continue  # the compaction that is due removes it
-        asked = below or hasher.keep_is_empty
-        hasher.add(revkey, kv, asked and keys.revkey_at(key, revision) == revkey)
-    hasher.settle()
+            continue  # the unfinished compaction removes it
+        needs_check = below or hasher.keep_is_empty
+        hasher.add(revkey, kv, needs_check and keys.revkey_at(key, revision) == revkey)
+    hasher.flush()
 
 
 def _pages(rows: Iterator[Row]) -> Iterator[list[Row]]:
@@ -94,7 +95,7 @@ def _pages(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield page
 
 
-def _mark(source: RowSource, meta: dict[bytes, bytes], name: bytes) -> int:
+def _compaction(source: RowSource, meta: dict[bytes, bytes], name: bytes) -> int:
     row = meta.get(name)
     if row is None:
         return NEVER_COMPACTED

@@ -1,7 +1,7 @@
-"""Which file is being read through a mapping, told to the parent process before it is opened.
+"""Reports to the parent process which file will be read through a mapping.
 
-A name and a zero byte a file, over a pipe; the last one is the one that was being read. Without a
-parent that listens (the tool used as a library) notes go nowhere.
+Each report is the file's name and a zero byte, over a pipe; the last one is the file that was being
+read. Without a parent (the tool used as a library) nothing is reported.
 """
 
 import os
@@ -11,19 +11,19 @@ _pipe_fd: int | None = None
 
 
 def note_to(pipe_fd: int) -> None:
-    """Send notes to pipe_fd from now on."""
+    """Report to pipe_fd from now on."""
     global _pipe_fd
     _pipe_fd = pipe_fd
 
 
 def note(path: Path) -> None:
-    """Tell that path is about to be mapped."""
+    """Report that path will be mapped."""
     if _pipe_fd is not None:
         os.write(_pipe_fd, str(path).encode(errors="replace") + b"\0")
 
 
 def describe(path: str) -> str:
-    """Return what is known of a file without reading it."""
+    """Describe a file without reading it."""
     try:
         return f"the file has {os.stat(path).st_size} bytes"
     except OSError as error:

@@ -1,10 +1,10 @@
-"""protobuf messages and rows of the state as JSON values a person can read.
+"""Protobuf messages and rows of the state as readable JSON values.
 
     bytes     text if they are printable UTF-8, else {"base64": "…"}
-    numbers   as numbers, also above 2**53; enums by name; zeros and what is not set are left out
-    secrets   passwords and their hashes are named and never shown
+    numbers   as numbers, also above 2**53; enums by name; zeros and unset fields are left out
+    secrets   passwords and their hashes are hidden
 
-Bytes that are not what they should be raise WireError: who reads them knows where they stood.
+Invalid bytes raise WireError; the caller knows their location.
 """
 
 import base64
@@ -14,11 +14,11 @@ from typing import Final, TypeAlias
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from kvstore.backend import Row, Table
 from kvstore.errors import CorruptionError
-from kvstore.mvcc.backend import BUCKETS, Row, Table
 from kvstore.mvcc.compaction import FINISHED, SCHEDULED
 from kvstore.mvcc.revision import parse_revision_key
-from kvstore.util.states import CONSISTENT_INDEX, TERM
+from kvstore.util.states import CONSISTENT_INDEX, TABLES, TERM
 from kvstore.wire.gen import auth_pb2, kv_pb2, lease_pb2, raft_internal_pb2, rpc_pb2
 from kvstore.wire.internal import decode_v2_request
 from kvstore.wire.members import decode_member
@@ -29,12 +29,11 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 HIDDEN: Final = "(hidden)"
 _SECRETS: Final = frozenset({"password", "hashedPassword"})
 _NUMBERS: Final = frozenset({CONSISTENT_INDEX, TERM})
-_MARKS: Final = frozenset({FINISHED, SCHEDULED})
-_TABLES: Final = {name: Table(number) for number, name in enumerate(BUCKETS)}
+_COMPACTIONS: Final = frozenset({FINISHED, SCHEDULED})
 
 
 def readable(data: bytes) -> Json:
-    """Return bytes as text if they are text, else in base64 and saying so."""
+    """Return bytes as text if they are printable text, else as base64 marked as such."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -45,7 +44,7 @@ def readable(data: bytes) -> Json:
 
 
 def to_json(message: Message) -> dict[str, Json]:
-    """Return the fields of a message that are set."""
+    """Return the set fields of a message."""
     found: dict[str, Json] = {}
     for field, value in message.ListFields():
         if field.name in _SECRETS:
@@ -58,7 +57,7 @@ def to_json(message: Message) -> dict[str, Json]:
 
 
 def request_json(data: bytes) -> dict[str, Json]:
-    """Return what the data of a normal entry asks for: {"put": {…}, "header": {…}}."""
+    """Return the request in the data of a normal entry: {"put": {…}, "header": {…}}."""
     request = raft_internal_pb2.InternalRaftRequest()
     try:
         request.MergeFromString(data)
@@ -72,8 +71,8 @@ def request_json(data: bytes) -> dict[str, Json]:
 
 
 def row_json(bucket: bytes, row: Row) -> dict[str, Json]:
-    """Return what a row of a bucket holds; raise WireError if it is not what etcd puts there."""
-    table = _TABLES.get(bucket)
+    """Return a decoded row of a bucket; WireError if it is not valid in this bucket."""
+    table = TABLES.get(bucket)
     key, value = row
     if table is None:
         return {"key": readable(key), "value": readable(value)}
@@ -166,7 +165,7 @@ def _meta(key: bytes, value: bytes) -> dict[str, Json]:
     found: Json
     if key in _NUMBERS:
         found = _number(value)
-    elif key in _MARKS:
+    elif key in _COMPACTIONS:
         found = parse_revision_key(value)[0]
     elif key == b"confState":
         found = json.loads(value)

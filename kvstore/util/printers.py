@@ -1,12 +1,12 @@
-"""Results as etcdutl prints them: simple, fields, json, table.
+"""Results in etcdutl's output formats: simple, fields, json, table.
 
     simple   1772d135, 7, 4, 25 kB, 3.7.0
     fields   "Hash" : 393400629
     json     {"hash":393400629,"revision":7,…}
     table    a frame around the values, headings in capitals
 
-A result is a list of columns, each with the name it has in every format. etcdutl takes `protobuf`
-and refuses it for all of its results; so is done here.
+A result is a list of columns, each with its name in every format. Like etcdutl, the tool accepts
+`protobuf` as a format and then refuses it for every result.
 """
 
 import json
@@ -19,7 +19,7 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 class Column(NamedTuple):
-    """One value of a result: its name in a table, in fields and in JSON, and how it reads."""
+    """One value of a result: its names in a table, in fields and in JSON, and its text."""
 
     heading: str
     field: str
@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 def render(columns: Sequence[Column], output: str) -> str:
-    """Return a result in one of FORMATS but protobuf, with its newline."""
+    """Return a result in one of FORMATS except protobuf, with a newline."""
     if output == "json":
         found = {column.key: column.value for column in columns}
         return json.dumps(found, separators=(",", ":"), ensure_ascii=False) + "\n"
@@ -41,7 +41,7 @@ def render(columns: Sequence[Column], output: str) -> str:
 
 
 def human_bytes(count: int) -> str:
-    """Return a size in powers of 1000 with two digits, as etcdutl does: 25 kB, 1.2 MB."""
+    """Return a size in units of 1000 with two digits, as etcdutl does: 25 kB, 1.2 MB."""
     if count < 10:
         return f"{count} B"
     unit, scaled = 0, float(count)

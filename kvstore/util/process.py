@@ -1,11 +1,11 @@
-"""The process of `kvstore-util`: the work runs in a child, so that it cannot end without a word.
+"""The process of `kvstore-util`: the work runs in a child, so that a crash gives an error message.
 
     parent ── fork ──► child: commands.main
        └─ waits ◄── exit code, or a signal
 
-LMDB reads its file through a mapping and does not check its pages: a file that was cut short ends
-the process by SIGBUS, a damaged page by SIGSEGV or SIGABRT. The parent turns that into an error
-that names the file, which the child has noted (`mapped_file`) before it opened it.
+LMDB reads its file through a mapping and does not check its pages: a truncated file ends the
+process by SIGBUS, a damaged page by SIGSEGV or SIGABRT. The parent turns the signal into an error
+that names the file, which the child reported (`mapped_file`) before it opened it.
 """
 
 import os
@@ -30,20 +30,20 @@ def run() -> int:
     os.close(write_fd)
     status = _wait(child)
     with os.fdopen(read_fd, "rb") as pipe:
-        noted = pipe.read().decode(errors="replace").split("\0")
+        files = pipe.read().decode(errors="replace").split("\0")
     if os.WIFEXITED(status):
         return os.WEXITSTATUS(status)
     ended_by = signal.Signals(os.WTERMSIG(status))
-    if ended_by in _DAMAGE and len(noted) > 1:
+    if ended_by in _DAMAGE and len(files) > 1:
         text = f"its pages are in disorder or it was cut short (reading it ended in {ended_by.name}"
-        sys.stderr.write(f"Error: {noted[-2]}: {text}, {mapped_file.describe(noted[-2])})\n")
+        sys.stderr.write(f"Error: {files[-2]}: {text}, {mapped_file.describe(files[-2])})\n")
         return 1
     sys.stderr.write(f"Error: ended by {ended_by.name}\n")
     return 128 + ended_by
 
 
 def _work() -> None:
-    """Do the work in the child and end it."""
+    """Run the command in the child and end it."""
     from kvstore.util.commands import main
 
     code = 1
@@ -56,7 +56,7 @@ def _work() -> None:
 
 
 def _wait(child: int) -> int:
-    """Wait for the child, also when the terminal interrupts both."""
+    """Wait for the child, even if the terminal interrupts both processes."""
     while True:
         try:
             return os.waitpid(child, 0)[1]

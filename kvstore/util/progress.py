@@ -1,8 +1,8 @@
-"""A bar for work that takes long; only on a terminal, and only for whoever watches standard error.
+"""A progress bar for long work, shown if standard error is a terminal.
 
     with bar("importing", state.size_bytes) as advance:  advance(bytes done since the last call)
 
-Off a terminal the calls cost nothing and nothing is loaded.
+Without a terminal the calls cost nothing and nothing is loaded.
 """
 
 import sys
@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from kvstore.mvcc.backend import Row
+from kvstore.backend import Row
 
 Advance = Callable[[int], None]
 REPORT_BYTES: Final = 1 << 20
 
 
 @contextmanager
-def bar(what: str, total_bytes: int) -> Iterator[Advance]:
-    """Show how much of about total_bytes is done."""
+def bar(description: str, total_bytes: int) -> Iterator[Advance]:
+    """Show the progress towards about total_bytes."""
     if not sys.stderr.isatty():
         yield _nothing
         return
@@ -40,24 +40,24 @@ def bar(what: str, total_bytes: int) -> Iterator[Advance]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=max(total_bytes, 1))
+        task = progress.add_task(description, total=max(total_bytes, 1))
         yield lambda count: progress.advance(task, count)
 
 
 def tracked(rows: Iterable[Row], advance: Advance) -> Iterator[Row]:
-    """Yield rows, telling advance how many bytes went by."""
+    """Yield rows, calling advance with their bytes."""
     if advance is _nothing:
         yield from rows
         return
-    passed = 0
+    unreported_bytes = 0
     for row in rows:
-        passed += len(row[0]) + len(row[1])
-        if passed >= REPORT_BYTES:
-            advance(passed)
-            passed = 0
+        unreported_bytes += len(row[0]) + len(row[1])
+        if unreported_bytes >= REPORT_BYTES:
+            advance(unreported_bytes)
+            unreported_bytes = 0
         yield row
-    advance(passed)
+    advance(unreported_bytes)
 
 
 def _nothing(count: int) -> None:
-    """Take note of nothing."""
+    """Show nothing."""

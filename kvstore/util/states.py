@@ -1,11 +1,11 @@
-"""States to read: an open database file, an open commit of ours, and either with rows changed.
+"""States to read: an etcd database file, an LMDB commit, and either of them with changed rows.
 
-    with open_state(place, timeout_s) as state:  state.buckets(), state.scan(bucket)
+    with open_state(location, timeout_s) as state:  state.buckets(), state.scan(bucket)
 
-    Altered(state, replaced={bucket: rows}, appended={bucket: rows})      read as if it were so
+    AlteredState(state, replaced={bucket: rows}, appended={bucket: rows})      a view with changes
 
-A conversion reads an Altered and writes what it reads, so the same alteration serves both formats
-and the source is never touched.
+A conversion reads an AlteredState and writes what it reads. So the same changes work for both
+formats, and the source is never changed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,22 +14,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from kvstore.backend import BUCKETS, Row, Table
 from kvstore.errors import CorruptionError, DataDirError
-from kvstore.mvcc.backend import BUCKETS, Row, Table
-from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
-from kvstore.storage.lmdb.backend import ReadSnapshot, open_reader
+from kvstore.storage.etcd_db.reader import EtcdDbReader
+from kvstore.storage.lmdb.readers import ReadSnapshot, open_reader
 from kvstore.storage.row_source import RowSource
 from kvstore.util import mapped_file
-from kvstore.util.places import Kind, Place, patiently
+from kvstore.util.locations import DataFormat, Location, retry_while_locked
 
 CONSISTENT_INDEX: Final = b"consistent_index"
 TERM: Final = b"term"
 
-_TABLES: Final = {name: Table(number) for number, name in enumerate(BUCKETS)}
+TABLES: Final = {name: Table(number) for number, name in enumerate(BUCKETS)}
 
 
 class LmdbState:
-    """A commit of ours as a RowSource."""
+    """An LMDB commit as a RowSource."""
 
     def __init__(self, snapshot: ReadSnapshot, path: Path) -> None:
         self._snapshot = snapshot
@@ -37,7 +37,7 @@ class LmdbState:
 
     @property
     def size_bytes(self) -> int:
-        """Pages ever used times page size."""
+        """The number of pages ever used times the page size."""
         return self._snapshot.size_bytes
 
     def buckets(self) -> list[bytes]:
@@ -46,10 +46,10 @@ class LmdbState:
 
     def scan(self, bucket: bytes) -> Iterator[Row]:
         """Yield the rows of a table."""
-        return self._snapshot.scan(_TABLES[bucket])
+        return self._snapshot.scan(TABLES[bucket])
 
 
-class Altered:
+class AlteredState:
     """A state with the rows of some buckets replaced, or followed by more."""
 
     def __init__(
@@ -59,14 +59,14 @@ class Altered:
         replaced: Mapping[bytes, Sequence[Row]],
         appended: Mapping[bytes, Sequence[Row]] | None = None,
     ) -> None:
-        """Rows are ascending by key; those appended are greater than all of their bucket."""
+        """Rows are in ascending order; those appended are greater than all of their bucket."""
         self._source = source
         self._replaced = replaced
         self._appended = appended or {}
 
     @property
     def path(self) -> Path:
-        """Where the source was found."""
+        """The path of the source."""
         return self._source.path
 
     @property
@@ -75,11 +75,11 @@ class Altered:
         return self._source.size_bytes
 
     def buckets(self) -> list[bytes]:
-        """Return the names of the buckets, ascending; all of etcd's are among them."""
+        """Return the names of the buckets, ascending; they include all of etcd's."""
         return sorted({*self._source.buckets(), *BUCKETS})
 
     def scan(self, bucket: bytes) -> Iterator[Row]:
-        """Yield the rows of a bucket, altered."""
+        """Yield the rows of a bucket, with the changes."""
         rows = self._replaced.get(bucket)
         if rows is not None:
             return iter(rows)
@@ -89,20 +89,20 @@ class Altered:
 
 
 @contextmanager
-def open_state(place: Place, timeout_s: float) -> Iterator[RowSource]:
-    """Open the state of a place for reading.
+def open_state(location: Location, timeout_s: float) -> Iterator[RowSource]:
+    """Open a state for reading.
 
-    Raises DataDirError if another process has it for longer than timeout_s (0: no limit),
+    Raises DataDirError if another process locks it for longer than timeout_s (0: no limit),
     CorruptionError if it is damaged.
     """
-    if place.kind is Kind.KVSTORE:
-        data_path = place.db / "data.mdb"
+    if location.format is DataFormat.KVSTORE:
+        data_path = location.db / "data.mdb"
         _refuse_empty(data_path)
         mapped_file.note(data_path)
-        with open_reader(place.member) as snapshot:
+        with open_reader(location.member) as snapshot:
             yield LmdbState(snapshot, data_path)
     else:
-        with patiently(lambda: EtcdDbReader(place.db), timeout_s) as reader:
+        with retry_while_locked(lambda: EtcdDbReader(location.db), timeout_s) as reader:
             yield reader
 
 

@@ -1,36 +1,36 @@
-"""Checks of a data directory or a database file, all of them, whatever the ones before found.
+"""Checks of a data directory or a database file; all are made, whatever the earlier ones found.
 
-    log          segments in sequence, the crc chain, records that fit each other
-    snapshots    every .snap file readable, and what its name says
-    database     pages and order, every row of etcd's buckets readable and under its own key
-    index        the key index builds, leases of keys exist, HashKV can be told
+    log          segments in sequence, the CRC chain, records that fit each other
+    snapshots    every .snap file is readable and has the index and term of its name
+    database     pages and order; every row of etcd's buckets is readable and has its own key
+    index        the key index can be built, leases of keys exist, HashKV can be computed
     consistency  last snapshot <= applied index <= last entry; terms; the log's member is known
 
-A finding is a failure, or a note: something a server deals with at its start (a torn tail, a key
-whose lease is gone). Values carry no checksum in either database format, so a flipped bit inside
-one is beyond any check but comparing HashKV with another member's.
+A finding has failures, or notes about something that a server repairs at its start (a torn tail, a
+key whose lease is gone). Values have no checksum in either database format. So a flipped bit in a
+value can only be found by comparing HashKV with another member's.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from kvstore.backend import BUCKETS, Table
 from kvstore.errors import CorruptionError, KvstoreError
-from kvstore.mvcc.backend import BUCKETS, Table
 from kvstore.storage.row_source import RowSource, small_rows
 from kvstore.storage.snapshots.file import list_snapshot_files, read_snapshot_file
 from kvstore.util.dumps import row_of
 from kvstore.util.hashing import hash_kv, read_index
-from kvstore.util.log_reader import Log, read
-from kvstore.util.places import Kind, Place
+from kvstore.util.locations import DataFormat, Location
+from kvstore.util.log_reader import LogContents, read_log
 from kvstore.util.progress import bar, tracked
 from kvstore.util.states import CONSISTENT_INDEX, TERM, open_state
 from kvstore.wire.gen import metadata_pb2
 
-FAILURES_MAX: Final = 20  # of one check; more of the same help nobody
+FAILURES_MAX: Final = 20  # of one check
 
 
 class Finding(NamedTuple):
-    """What one check said: failures if there are any, else what it looked at, and notes."""
+    """The result of one check: failures if there are any, else a summary, and notes."""
 
     check: str
     failures: tuple[str, ...]
@@ -38,15 +38,15 @@ class Finding(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def verify(place: Place, timeout_s: float) -> Iterator[Finding]:
-    """Yield a finding for each check, as soon as it is done."""
-    log: Log | None = None
-    if place.kind is not Kind.FILE:
-        found, log = _check_log(place)
+def verify(location: Location, timeout_s: float) -> Iterator[Finding]:
+    """Yield the finding of each check, as soon as it is made."""
+    log: LogContents | None = None
+    if location.format is not DataFormat.FILE:
+        found, log = _check_log(location)
         yield found
-        yield _check_snapshots(place)
+        yield _check_snapshots(location)
     try:
-        with open_state(place, timeout_s) as state:
+        with open_state(location, timeout_s) as state:
             yield _check_database(state)
             yield _checked("index", lambda: _index(state))
             if log is not None:
@@ -57,7 +57,7 @@ def verify(place: Place, timeout_s: float) -> Iterator[Finding]:
 
 
 def _checked(name: str, check: Callable[[], tuple[str, list[str]]]) -> Finding:
-    """Carry a check out; check returns (summary, notes)."""
+    """Make a check; check returns (summary, notes)."""
     try:
         summary, notes = check()
     except KvstoreError as error:
@@ -65,9 +65,9 @@ def _checked(name: str, check: Callable[[], tuple[str, list[str]]]) -> Finding:
     return Finding(name, (), summary, tuple(notes))
 
 
-def _check_log(place: Place) -> tuple[Finding, Log | None]:
+def _check_log(location: Location) -> tuple[Finding, LogContents | None]:
     try:
-        log = read(place.wal)
+        log = read_log(location.wal)
     except (KvstoreError, OSError) as error:
         return Finding("log", (str(error),), ""), None
     state = log.replay.hard_state
@@ -82,12 +82,12 @@ def _check_log(place: Place) -> tuple[Finding, Log | None]:
     return Finding("log", (), summary, tuple(notes)), log
 
 
-def _check_snapshots(place: Place) -> Finding:
+def _check_snapshots(location: Location) -> Finding:
     failures: list[str] = []
     try:
-        found = list_snapshot_files(place.snap) if place.snap.is_dir() else []
+        found = list_snapshot_files(location.snap) if location.snap.is_dir() else []
     except OSError as error:
-        return Finding("snapshots", (f"{place.snap}: {error.strerror}",), "")
+        return Finding("snapshots", (f"{location.snap}: {error.strerror}",), "")
     for file in found:
         try:
             metadata = read_snapshot_file(file.path).metadata
@@ -139,7 +139,7 @@ def _index(state: RowSource) -> tuple[str, list[str]]:
     return summary, notes
 
 
-def _consistency(state: RowSource, log: Log) -> tuple[str, list[str]]:
+def _consistency(state: RowSource, log: LogContents) -> tuple[str, list[str]]:
     meta = small_rows(state, Table.META)
     applied = int.from_bytes(meta.get(CONSISTENT_INDEX, b""))
     term = int.from_bytes(meta.get(TERM, b""))

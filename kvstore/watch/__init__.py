@@ -1,1 +1,1 @@
-"""Watches: who is told of which events, and from when on."""
+"""Watches: streams, their watchers, and the events these are sent."""

@@ -1,19 +1,19 @@
-"""A batch of events as response bytes, each made once however many watchers it goes to.
+"""A batch of events as response bytes, each encoded once for all watchers.
 
     events          e0@5   e1@5   e2@6   e3@7            (@ main revision)
     watcher group   matches 0, 2, 3                      a set of indexes
     parts           [(header@7, e0 e2 e3)]               shared by the group's watchers of a flavor
 
 A *part* is one response without its watch id: header field, and the events (with the fragment
-flag before them). What a watcher gets is header + its id field + tail, so that only a few bytes
-are made for each. Parts depend on the events' indexes and the flavor: previous values or not,
-filters, fragments.
+flag before them). A watcher is sent header + its id field + tail, so only a few bytes are made for
+each. Parts depend on the events' indexes and the flavor: previous values or not, filters,
+fragments.
 
-A part holds whole revisions and stays below the size limit if it can; a single revision that is
-larger goes out whole, or in flagged fragments to watchers that asked for them.
+A part has whole revisions and stays below the size limit if possible; a single revision that is
+larger is sent whole, or in flagged fragments to watchers that requested them.
 
-Headers never claim too much: a part's revision is that of its last event, and that of the last
-part is `covered` where everything up to there has been looked at.
+A header's revision is never too new: it is that of the part's last event. In the last part it may
+be `covered`, the revision up to which history was read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ Headers: TypeAlias = Callable[[int], bytes]
 """Makes the header field of a response from a main revision."""
 
 Parts: TypeAlias = tuple[list[tuple[bytes, bytes]], int]
-"""([(header field, tail)], about how many bytes one watcher gets)."""
+"""([(header field, tail)], the approximate size for one watcher in bytes)."""
 
 _Chunk: TypeAlias = tuple[int, list[bytes], int]  # main, encoded events, their bytes
 _Bundles: TypeAlias = list[tuple[int, bool, list[bytes]]]
@@ -41,7 +41,7 @@ _FRAGMENT_FIELD: Final = watch_head(b"", 0, fragment=True)
 
 
 class Batch:
-    """Some events in order, and the responses made of them so far."""
+    """Events in order, and the responses encoded from them so far."""
 
     __slots__ = (
         "_covered",
@@ -63,7 +63,7 @@ class Batch:
         max_message_bytes: int,
         covered: int = 0,
     ) -> None:
-        """Take events in order of revision; covered: see the module's text, 0 for none."""
+        """Take events in order of revision; covered: see the module's text, 0: none."""
         self.events = events
         self.mains = [event[MAIN] for event in events]
         self._history = history
@@ -75,7 +75,7 @@ class Batch:
         self._parts: dict[tuple[int, tuple[int, ...]], Parts] = {}
 
     def parts(self, indexes: tuple[int, ...], flavor: int) -> Parts:
-        """Return the responses that carry the events at indexes to watchers of a flavor."""
+        """Return the responses with the events at indexes for watchers of a flavor."""
         parts = self._parts.get((flavor, indexes))
         if parts is None:
             parts = self._parts[flavor, indexes] = self._make(indexes, flavor)
@@ -103,7 +103,7 @@ class Batch:
     def _bundles(self, pieces: list[tuple[int, bytes]], last_main: int, *, cut: bool) -> _Bundles:
         """Return (main for the header, more fragments follow, events) of each response.
 
-        last_main is for the header of the last one; cut: too large a revision goes in fragments.
+        last_main is for the header of the last one; cut: split too large revisions into fragments.
         """
         whole = _by_size(_by_revision(pieces), self._size_max)
         bundles: _Bundles = []
@@ -128,7 +128,7 @@ class Batch:
         return piece
 
     def _prev_kv(self, event: Event) -> bytes | None:
-        """Return the value before the event, as a read at the revision before it would find it."""
+        """Return the value before the event, as a read at the revision before would return it."""
         revkey = event[PREV]
         if revkey is None or event[MAIN] - 1 < self._history.compacted:
             return None
@@ -151,14 +151,14 @@ def _by_revision(pieces: Iterable[tuple[int, bytes]]) -> Iterator[_Chunk]:
 def _by_size(chunks: Iterable[_Chunk], size_max: int) -> list[tuple[int, list[bytes]]]:
     """Return (main of the last, pieces) of bundles of chunks: as many as fit, but at least one."""
     bundles: list[tuple[int, list[bytes]]] = []
-    room_bytes = 0
+    left_bytes = 0
     for main, pieces, size_bytes in chunks:
-        if bundles and size_bytes <= room_bytes:
+        if bundles and size_bytes <= left_bytes:
             bundle = bundles[-1][1]
             bundle += pieces
             bundles[-1] = (main, bundle)
         else:
             bundles.append((main, pieces))
-            room_bytes = size_max
-        room_bytes -= size_bytes
+            left_bytes = size_max
+        left_bytes -= size_bytes
     return bundles

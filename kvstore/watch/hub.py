@@ -1,22 +1,22 @@
-"""Watch streams: who is told of which events, in order, each exactly once.
+"""The watch streams of one member: they send each watcher its events, in order, exactly once.
 
-    request ──► create, cancel, progress            answers precede the events they speak of
+    request ──► create, cancel, progress            responses precede the events they concern
     publish ──► this turn's events ──► synced watchers
     step    ──► history            ──► unsynced watchers, until they are synced
-                progress, asked for or periodic
+                progress notifications, requested or periodic
 
-Everything goes through `out` in the order it is decided, and a stream's messages keep that order,
-which is why a progress message can never overtake an event.
+All messages are appended to `out`, and a stream's messages keep that order, so a progress
+notification never overtakes an event.
 
-The law, for each watcher: the events it is sent are exactly those of its range from its start
+Invariant, for each watcher: the events it is sent are exactly those of its range from its start
 revision on that pass its filters, ascending, none twice, those of one revision together; and no
-header tells a revision up to which it has not been sent everything.
+header has a revision up to which it was not sent everything.
 
-Nothing is queued: a client that does not read has its stream held, its watchers keep only their
-next revision, and history serves them later. One that has been compacted away by then is canceled,
-as is one that starts below the compacted revision.
+Nothing is queued: the stream of a client that does not read is paused, its watchers keep only their
+next revision, and history serves them later. A watcher whose next events are compacted by then is
+canceled, as is one that starts below the compacted revision.
 
-The hub does not know users: it asks `permit`. It owns no bytes on the wire and reads no clock.
+Permissions are checked by `permit`. The hub reads no clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ from kvstore.watch.ranges import Group, Ranges
 from kvstore.watch.request import (
     AUTO_WATCH_ID,
     INVALID_WATCH_ID,
-    Ask,
     Cancel,
     Create,
+    Progress,
     Refused,
     parse_request,
 )
@@ -49,12 +49,12 @@ Delivery: TypeAlias = tuple[int, bytes, bytes]
 
 _DUPLICATE_ID: Final = "mvcc: duplicate watch ID provided on the WatchStream"
 _SHARE_ROWS_MIN: Final = 256  # a stream's share of a step is no smaller than this
-_LAGS_MAX: Final = 100  # streams looked at for the slowest
+_LAGS_MAX: Final = 100  # streams searched for the slowest
 _SHARE_BYTES_MIN: Final = 64 << 10
 
 
 class Rng(Protocol):
-    """The chance the hub needs: random.Random is one."""
+    """A random number generator: random.Random is one."""
 
     def randrange(self, stop: int, /) -> int:
         """Return a number from 0 to stop - 1."""
@@ -76,63 +76,63 @@ class Hub:
         self.events_sent = 0  # to watchers, before their filters
         self._synced: Ranges[Watcher] = Ranges()
         self._unsynced = UnsyncedWatchers()
-        self._asked: dict[Stream, None] = {}  # for progress, and not answered yet
-        self._ticks = Deadlines()  # of streams with periodic progress
+        self._progress_due: dict[Stream, None] = {}  # progress was requested and not sent yet
+        self._ticks = Deadlines()  # of streams with periodic progress notifications
         self._unsent: dict[Stream, None] = {}  # streams that may have something unsent
-        self.permit: Permit | None = None  # asked before a watcher is created
+        self.permit: Permit | None = None  # checked before a watcher is created; None: all may
 
     def open(self, stream_id: int, now_ns: int) -> None:
-        """Take up a stream; ValueError if it is open."""
+        """Open a stream; ValueError if it is open."""
         if stream_id in self._streams:
             raise ValueError(f"watch stream {stream_id} is open already")
         interval_ns = self._limits.progress_interval_ns
         period_ns = interval_ns + self._rng.randrange(max(interval_ns // 10, 1))
-        room_bytes = self._limits.backlog_high_bytes
-        self._streams[stream_id] = Stream(stream_id, now_ns, period_ns, room_bytes)
+        budget_bytes = self._limits.backlog_high_bytes
+        self._streams[stream_id] = Stream(stream_id, now_ns, period_ns, budget_bytes)
 
     def close(self, stream_id: int) -> None:
-        """Let a stream and its watchers go; one that is not open is passed over."""
+        """Close a stream and its watchers; one that is not open is ignored."""
         stream = self._streams.pop(stream_id, None)
         if stream is None:
             return
         for watcher in stream.watchers.values():
             if watcher is not None:
                 self._remove(watcher)
-        self._asked.pop(stream, None)
+        self._progress_due.pop(stream, None)
         self._unsent.pop(stream, None)
         self._ticks.drop(stream_id)
 
     def request(
         self, stream_id: int, body: bytes, now_ns: int, out: list[Delivery]
     ) -> Refusal | None:
-        """Take one WatchRequest; a refusal is the end of the stream, which the caller closes.
+        """Handle one WatchRequest; a refusal ends the stream, which the caller then closes.
 
-        Answers go to out at once, but for progress, which step answers. A stream that is not open
-        (any more) is passed over.
+        Responses are appended to out at once, except progress, which step() sends. A stream that is
+        not open (any more) is ignored.
         """
         stream = self._streams.get(stream_id)
         if stream is None:
             return None
         limits = self._limits
-        over_bytes = stream.sent_bytes - stream.room_bytes
+        over_bytes = stream.sent_bytes - stream.budget_bytes
         if over_bytes > limits.backlog_max_bytes - limits.backlog_high_bytes:
             return TOO_MANY_REQUESTS
-        asked = parse_request(body)
-        if isinstance(asked, Refusal):
-            return asked
-        if self.permit is not None and isinstance(asked, Create | Refused) and asked.key:
-            denied = self.permit(stream_id, asked.key, asked.end)
+        request = parse_request(body)
+        if isinstance(request, Refusal):
+            return request
+        if self.permit is not None and isinstance(request, Create | Refused) and request.key:
+            denied = self.permit(stream_id, request.key, request.end)
             if denied is not None:
                 self._refuse(stream, denied, out)
                 return None
-        if isinstance(asked, Create):
-            self._create(stream, asked, now_ns, out)
-        elif isinstance(asked, Refused):
-            self._refuse(stream, asked.reason, out)
-        elif isinstance(asked, Cancel):
-            self._cancel(stream, asked.watch_id, out)
-        elif asked is Ask.PROGRESS:
-            self._ask_progress(stream)
+        if isinstance(request, Create):
+            self._create(stream, request, now_ns, out)
+        elif isinstance(request, Refused):
+            self._refuse(stream, request.reason, out)
+        elif isinstance(request, Cancel):
+            self._cancel(stream, request.watch_id, out)
+        elif isinstance(request, Progress):
+            self._request_progress(stream)
         return None
 
     def stream_ids(self) -> list[int]:
@@ -140,7 +140,7 @@ class Hub:
         return list(self._streams)
 
     def recheck(self, permit: Permit, out: list[Delivery]) -> None:
-        """Cancel the watchers that permit refuses; their clients are told why. O(watchers)."""
+        """Cancel the watchers that permit refuses, with the reason; O(watchers)."""
         for stream in self._streams.values():
             for watcher in list(stream.watchers.values()):
                 if watcher is None:
@@ -160,8 +160,8 @@ class Hub:
     def publish(self, events: Sequence[Event], out: list[Delivery]) -> None:
         """Send this turn's events, whole revisions in order, to the synced watchers.
 
-        Events up to the published revision are passed over; if some before the first are missing,
-        the watchers are caught up from history instead.
+        Events up to the published revision are ignored; if some before the first are missing, the
+        watchers are caught up from history instead.
         """
         if events and events[0][MAIN] <= self._revision:
             events = [event for event in events if event[MAIN] > self._revision]
@@ -169,13 +169,13 @@ class Hub:
             return
         first = events[0][MAIN]
         if first != self._revision + 1:
-            self._lose_sync(events[-1][MAIN])
+            self._mark_unsynced(events[-1][MAIN])
         self._revision = events[-1][MAIN]
         if self._watcher_count == len(self._unsynced):
             return
         batch = Batch(events, self._history, self._headers, self._limits.max_message_bytes)
         for watcher in self._send(batch, self._synced, 0, out):
-            self._fall_behind(watcher, max(watcher.next_revision, first))
+            self._to_unsynced(watcher, max(watcher.next_revision, first))
 
     def step(
         self,
@@ -185,29 +185,29 @@ class Hub:
         budget_bytes: int,
         out: list[Delivery],
     ) -> bool:
-        """Catch watchers up within the budget and tell progress; once a turn, after publish.
+        """Catch watchers up within the budget and send progress; once a turn, after publish.
 
-        backlog: bytes unsent of each stream above zero, measured before anything of this turn was
-        handed over. True if there is more to do that waits for nobody.
+        backlog: unsent bytes of each stream if above zero, measured before anything of this turn
+        was sent. True if more can be done at once.
         """
         if not self._streams:
             self._revision = self._history.revision
             return False
         self._measure(backlog)
         if self._history.revision > self._revision:
-            self._lose_sync(self._history.revision)
+            self._mark_unsynced(self._history.revision)
             self._revision = self._history.revision
         if armed and self._unsynced.waiting_streams > 0:
             hit("beforeSyncWatchers")
         self._catch_up(budget_rows, budget_bytes, out)
-        self._answer_progress(out)
-        self._tick(now_ns, out)
+        self._send_progress(out)
+        self._send_periodic_progress(now_ns, out)
         for stream in self._unsent:
             stream.marked_bytes = stream.sent_bytes
         return self._unsynced.waiting_streams > 0
 
     def next_due_ns(self) -> int | None:
-        """Return when step has periodic progress to tell, or None."""
+        """Return when step() has periodic progress to send; None: never."""
         return self._ticks.next_ns()
 
     def stats(self) -> HubStats:
@@ -218,15 +218,15 @@ class Hub:
             watchers=self._watcher_count,
             synced=self._watcher_count - len(self._unsynced),
             unsynced=len(self._unsynced),
-            held_streams=sum(stream.held for stream in self._unsent),
+            paused_streams=sum(stream.paused for stream in self._unsent),
             unsent_bytes=sum(
-                high_bytes - stream.room_bytes + stream.sent_bytes for stream in self._unsent
+                high_bytes - stream.budget_bytes + stream.sent_bytes for stream in self._unsent
             ),
         )
 
     def slowest(self, limit: int) -> list[StreamLag]:
-        """Return up to limit streams that are behind or held, the furthest behind first."""
-        behind = [each.id for each in self._streams.values() if each.unsynced or each.held]
+        """Return up to limit streams that are behind or paused, the furthest behind first."""
+        behind = [each.id for each in self._streams.values() if each.unsynced or each.paused]
         lags = [self.lag(stream_id) for stream_id in behind[:_LAGS_MAX]]
         lags.sort(key=lambda lag: lag.behind_revisions, reverse=True)
         return lags[:limit]
@@ -239,7 +239,7 @@ class Hub:
             stream_id=stream_id,
             watchers=sum(each is not None for each in stream.watchers.values()),
             unsynced=len(stream.unsynced),
-            held=stream.held,
+            paused=stream.paused,
             behind_revisions=0 if slowest is None else self._revision + 1 - slowest,
         )
 
@@ -293,14 +293,14 @@ class Hub:
 
     def _cancel(self, stream: Stream, watch_id: int, out: list[Delivery]) -> None:
         if watch_id not in stream.watchers:
-            return  # etcd says nothing either
+            return  # as in etcd
         watcher = stream.watchers.pop(watch_id)
         if watcher is not None:
             self._remove(watcher)
         self._emit(stream, watch_head(self._headers(self._revision), watch_id, canceled=True), out)
 
     def _remove(self, watcher: Watcher) -> None:
-        """Let a watcher go, but for its place in stream.watchers."""
+        """Remove a watcher everywhere except in stream.watchers."""
         if watcher.synced:
             self._synced.remove(watcher.key, watcher.end, watcher)
         else:
@@ -322,11 +322,11 @@ class Hub:
     def _send(
         self, batch: Batch, ranges: Ranges[Watcher], floor: int, out: list[Delivery]
     ) -> list[Watcher]:
-        """Send a batch to the watchers of ranges, each what it has not seen.
+        """Send a batch to the watchers of ranges, from the next revision of each on.
 
-        Watchers whose next revision is below floor are passed over. Returns those that would have
-        got something if their stream were not held. It loops over watchers with locals and puts
-        the counting in line: this is the fan-out (bench/micro/test_watch.py).
+        Watchers whose next revision is below floor are skipped. Returns those that were not sent
+        their events because their stream is paused. Inlined by hand: this is the fan-out
+        (bench/micro/test_watch.py).
         """
         hits: dict[int, tuple[Watcher | Group[Watcher], list[int]]] = {}
         for at, event in enumerate(batch.events):
@@ -344,7 +344,7 @@ class Hub:
             matched = tuple(indexes)
             matched_count = len(matched)
             first_main = mains[matched[0]]
-            parts_of: dict[int, Parts] = {}  # by flavor, for those who get all of matched
+            parts_of: dict[int, Parts] = {}  # by flavor, for those that get all of matched
             for watcher in group if isinstance(group, dict) else (group,):
                 next_revision = watcher.next_revision
                 if next_revision < floor:
@@ -360,7 +360,7 @@ class Hub:
                 if not parts:
                     continue
                 stream = watcher.stream
-                if stream.held:
+                if stream.paused:
                     missed.append(watcher)
                     continue
                 stream_id = stream.id
@@ -371,22 +371,22 @@ class Hub:
                 sent += matched_count
                 unsent[stream] = None
                 stream.sent_bytes += size_bytes
-                if stream.sent_bytes > stream.room_bytes:
-                    self._hold(stream)
+                if stream.sent_bytes > stream.budget_bytes:
+                    self._pause(stream)
         self.events_sent += sent
         return missed
 
-    def _lose_sync(self, up_to: int) -> None:
-        """Make every watcher that may have missed events up to a revision unsynced."""
+    def _mark_unsynced(self, up_to: int) -> None:
+        """Make every watcher unsynced that may have missed events up to a revision."""
         for stream in self._streams.values():
             for watcher in stream.watchers.values():
                 if watcher is None or not watcher.synced:
                     continue
                 next_revision = max(watcher.next_revision, self._revision + 1)
                 if next_revision <= up_to:
-                    self._fall_behind(watcher, next_revision)
+                    self._to_unsynced(watcher, next_revision)
 
-    def _fall_behind(self, watcher: Watcher, next_revision: int) -> None:
+    def _to_unsynced(self, watcher: Watcher, next_revision: int) -> None:
         """Make a synced watcher unsynced."""
         self._synced.remove(watcher.key, watcher.end, watcher)
         watcher.stream.future.pop(watcher, None)
@@ -416,11 +416,11 @@ class Hub:
     def _pass(
         self, first: int, limit_rows: int, limit_bytes: int, out: list[Delivery]
     ) -> Sequence[Event]:
-        """Read one stretch of history from first on for all whose next revision lies in it."""
+        """Read one part of history from first on for all watchers whose next revision is in it."""
         end = self._revision + 1
         events, next_main = self._history.history(first, end, limit_rows, limit_bytes)
         passing = [
-            each for each in self._unsynced.between(first, next_main) if not each.stream.held
+            each for each in self._unsynced.between(first, next_main) if not each.stream.paused
         ]
         batch = Batch(
             events,
@@ -443,7 +443,7 @@ class Hub:
         return events
 
     def _cancel_compacted(self, stream: Stream, out: list[Delivery]) -> None:
-        """Cancel the watchers of a stream whose next events are gone, as etcd does.
+        """Cancel the watchers of a stream whose next events are compacted, as etcd does.
 
         The header has no revision then, and the id stays taken until the client cancels it.
         """
@@ -458,12 +458,12 @@ class Hub:
 
     # Back-pressure.
 
-    def _hold(self, stream: Stream) -> None:
-        stream.held = True
+    def _pause(self, stream: Stream) -> None:
+        stream.paused = True
         self._unsynced.pause(stream)
 
     def _measure(self, backlog: Mapping[int, int]) -> None:
-        """Take in what the transport says is unsent; hold streams and let them go accordingly."""
+        """Take the transport's unsent bytes; pause and resume streams accordingly."""
         limits = self._limits
         for stream_id in backlog:
             if stream_id in self._streams:
@@ -472,35 +472,35 @@ class Hub:
             unsent_bytes = backlog.get(stream.id, 0)
             stream.sent_bytes -= stream.marked_bytes
             stream.marked_bytes = 0
-            stream.room_bytes = limits.backlog_high_bytes - unsent_bytes
+            stream.budget_bytes = limits.backlog_high_bytes - unsent_bytes
             waiting_bytes = unsent_bytes + stream.sent_bytes
-            if stream.held and waiting_bytes <= limits.backlog_low_bytes:
-                stream.held = False
+            if stream.paused and waiting_bytes <= limits.backlog_low_bytes:
+                stream.paused = False
                 self._unsynced.resume(stream)
             elif waiting_bytes > limits.backlog_high_bytes:
-                self._hold(stream)
+                self._pause(stream)
             if waiting_bytes == 0:
                 del self._unsent[stream]
 
     # Progress.
 
-    def _ask_progress(self, stream: Stream) -> None:
-        """Note the question, but as in etcd not of a stream that watches nothing, or the future."""
+    def _request_progress(self, stream: Stream) -> None:
+        """Note a request; as in etcd not of a stream without watchers or with future ones."""
         if any(stream.watchers.values()) and not self._future_of(stream):
-            self._asked[stream] = None
+            self._progress_due[stream] = None
 
-    def _answer_progress(self, out: list[Delivery]) -> None:
-        """Answer the streams that asked, once all their watchers have seen everything."""
-        for stream in list(self._asked):
-            if stream.held or stream.unsynced or self._future_of(stream):
+    def _send_progress(self, out: list[Delivery]) -> None:
+        """Send requested progress to the streams whose watchers are all synced."""
+        for stream in list(self._progress_due):
+            if stream.paused or stream.unsynced or self._future_of(stream):
                 continue
-            del self._asked[stream]
+            del self._progress_due[stream]
             if any(watcher is not None for watcher in stream.watchers.values()):
                 head = watch_head(self._headers(self._revision), INVALID_WATCH_ID)
                 self._emit(stream, head, out)
 
     def _notify(self, stream: Stream, watcher: Watcher, now_ns: int) -> None:
-        """Let a watcher take part in its stream's periodic progress."""
+        """Add a watcher to its stream's periodic progress notifications."""
         if not stream.notified:
             late_ns = now_ns - stream.tick_ns
             if late_ns >= 0:
@@ -508,8 +508,8 @@ class Hub:
             self._ticks.set(stream.id, stream.tick_ns)
         stream.notified[watcher] = None
 
-    def _tick(self, now_ns: int, out: list[Delivery]) -> None:
-        """Tell progress to watchers that are synced and had no events for a period."""
+    def _send_periodic_progress(self, now_ns: int, out: list[Delivery]) -> None:
+        """Send progress to watchers that are synced and had no events for a period."""
         while (stream_id := self._ticks.pop_due(now_ns)) is not None:
             stream = self._streams[stream_id]
             late_ns = now_ns - stream.tick_ns
@@ -518,7 +518,8 @@ class Hub:
             header = self._headers(self._revision)
             future = self._future_of(stream)
             for watcher in stream.notified:
-                if watcher.quiet and watcher.synced and not stream.held and watcher not in future:
+                is_idle = watcher.quiet and watcher.synced and not stream.paused
+                if is_idle and watcher not in future:
                     self._emit(stream, header + watcher.id_field, out)
                 watcher.quiet = True
 

@@ -1,19 +1,19 @@
-"""Which watchers match a key, without looking at all of them.
+"""Finds the watchers that match a key without testing all of them.
 
-    exact    {key: watchers}                           one look-up
+    exact    {key: watchers}                           one lookup
     from     [start, …]  ascending, no end             every start <= key: a slice
     ranges   blocks of (start, end, watchers), ascending by (start, end)
 
-        block 0  [a, c) [a, z) [b, d)   first (a, c)   furthest end z
-        block 1  [f, g) [f, h) [k, l)   first (f, g)   furthest end l
-        match(g): block 0 reaches past g, block 1 begins before g and reaches past it
+        block 0  [a, c) [a, z) [b, d)   first (a, c)   greatest end z
+        block 1  [f, g) [f, h) [k, l)   first (f, g)   greatest end l
+        match(g): block 0 ends after g, block 1 begins before g and ends after it
 
-A block is opened only if it starts at or before the key and some range of it ends after the key,
-and then all but at most one opened block hold a match. So a match costs a list scan over the
-blocks and one over each opened block. Watchers of the same range share one entry.
+A block is scanned only if it begins at or before the key and one of its ranges ends after the key;
+then all but at most one scanned block contain a match. So a match costs a scan over the blocks and
+one over each scanned block. Watchers of the same range share one entry.
 
-A single watcher of a key stands in `exact` without a dict around it, as a hundred thousand
-single-key watchers each alone on their key are common.
+A single watcher of a key is in `exact` without a dict around it, since a hundred thousand keys with
+one watcher each are common.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -21,7 +21,7 @@ from typing import Final, Generic, TypeVar
 
 W = TypeVar("W")
 
-Group = dict[W, None]  # the watchers of one range, in the order they came
+Group = dict[W, None]  # the watchers of one range, in the order of their addition
 
 _BLOCK_MAX: Final = 96
 
@@ -32,7 +32,7 @@ class Ranges(Generic[W]):
     An end is None for the single key, b"" for every key >= start, else exclusive and > start.
     """
 
-    __slots__ = ("_blocks", "_exact", "_firsts", "_from_groups", "_from_starts", "_furthest")
+    __slots__ = ("_blocks", "_exact", "_firsts", "_from_groups", "_from_starts", "_greatest_ends")
 
     def __init__(self) -> None:
         self._exact: dict[bytes, W | Group[W]] = {}
@@ -40,10 +40,10 @@ class Ranges(Generic[W]):
         self._from_groups: dict[bytes, Group[W]] = {}
         self._blocks: list[list[tuple[bytes, bytes, Group[W]]]] = []
         self._firsts: list[tuple[bytes, bytes]] = []  # (start, end) of each block's first
-        self._furthest: list[bytes] = []  # greatest end in each block
+        self._greatest_ends: list[bytes] = []  # of each block
 
     def add(self, start: bytes, end: bytes | None, watcher: W) -> None:
-        """Put watcher in."""
+        """Add a watcher."""
         if end is None:
             self._add_exact(start, watcher)
         elif not end:
@@ -56,7 +56,7 @@ class Ranges(Generic[W]):
             self._add_range(start, end, watcher)
 
     def remove(self, start: bytes, end: bytes | None, watcher: W) -> None:
-        """Take watcher out; KeyError if it is not there."""
+        """Remove a watcher; KeyError if it does not exist."""
         if end is None:
             self._remove_exact(start, watcher)
         elif not end:
@@ -69,7 +69,7 @@ class Ranges(Generic[W]):
             self._remove_range(start, end, watcher)
 
     def match(self, key: bytes) -> list[W | Group[W]]:
-        """Return the watchers of key: each a lone watcher or a group, none of them twice."""
+        """Return the watchers of key: each item is one watcher or a group, none of them twice."""
         found: list[W | Group[W]] = []
         exact = self._exact.get(key)
         if exact is not None:
@@ -79,51 +79,51 @@ class Ranges(Generic[W]):
             found += [self._from_groups[start] for start in starts[: bisect_right(starts, key)]]
         if self._blocks:
             begun = bisect_right(self._firsts, key, key=_start_of)
-            for block, furthest in zip(self._blocks[:begun], self._furthest, strict=False):
-                if furthest > key:
+            for block, end_max in zip(self._blocks[:begun], self._greatest_ends, strict=False):
+                if end_max > key:
                     found += [group for start, end, group in block if start <= key < end]
         return found
 
     def _add_exact(self, key: bytes, watcher: W) -> None:
-        there = self._exact.get(key)
-        if there is None:
+        known = self._exact.get(key)
+        if known is None:
             self._exact[key] = watcher
-        elif isinstance(there, dict):
-            there[watcher] = None
+        elif isinstance(known, dict):
+            known[watcher] = None
         else:
-            self._exact[key] = {there: None, watcher: None}
+            self._exact[key] = {known: None, watcher: None}
 
     def _remove_exact(self, key: bytes, watcher: W) -> None:
-        there = self._exact[key]
-        if isinstance(there, dict):
-            del there[watcher]
-            if there:
+        known = self._exact[key]
+        if isinstance(known, dict):
+            del known[watcher]
+            if known:
                 return
-        elif there != watcher:
+        elif known != watcher:
             raise KeyError(watcher)
         del self._exact[key]
 
     def _block_of(self, start: bytes, end: bytes) -> int:
-        """Return the only block that may hold (start, end)."""
+        """Return the only block that may contain (start, end)."""
         return max(bisect_right(self._firsts, (start, end)) - 1, 0)
 
     def _add_range(self, start: bytes, end: bytes, watcher: W) -> None:
         if not self._blocks:
             self._blocks.append([])
             self._firsts.append((start, end))
-            self._furthest.append(end)
+            self._greatest_ends.append(end)
         at = self._block_of(start, end)
         block = self._blocks[at]
-        place = bisect_left(block, (start, end), key=_bounds_of)
-        if place < len(block) and _bounds_of(block[place]) == (start, end):
-            block[place][2][watcher] = None
+        position = bisect_left(block, (start, end), key=_bounds_of)
+        if position < len(block) and _bounds_of(block[position]) == (start, end):
+            block[position][2][watcher] = None
             return
-        block.insert(place, (start, end, {watcher: None}))
+        block.insert(position, (start, end, {watcher: None}))
         if len(block) > _BLOCK_MAX:
             half = len(block) // 2
             self._blocks.insert(at + 1, block[half:])
             self._firsts.insert(at + 1, (start, end))
-            self._furthest.insert(at + 1, end)
+            self._greatest_ends.insert(at + 1, end)
             del block[half:]
             self._summarize(at + 1)
         self._summarize(at)
@@ -131,23 +131,23 @@ class Ranges(Generic[W]):
     def _remove_range(self, start: bytes, end: bytes, watcher: W) -> None:
         at = self._block_of(start, end)
         block = self._blocks[at] if self._blocks else []
-        place = bisect_left(block, (start, end), key=_bounds_of)
-        if place == len(block) or _bounds_of(block[place]) != (start, end):
+        position = bisect_left(block, (start, end), key=_bounds_of)
+        if position == len(block) or _bounds_of(block[position]) != (start, end):
             raise KeyError((start, end))
-        group = block[place][2]
+        group = block[position][2]
         del group[watcher]
         if group:
             return
-        del block[place]
+        del block[position]
         if block:
             self._summarize(at)
         else:
-            del self._blocks[at], self._firsts[at], self._furthest[at]
+            del self._blocks[at], self._firsts[at], self._greatest_ends[at]
 
     def _summarize(self, at: int) -> None:
         block = self._blocks[at]
         self._firsts[at] = _bounds_of(block[0])
-        self._furthest[at] = max(end for _, end, _ in block)
+        self._greatest_ends[at] = max(end for _, end, _ in block)
 
 
 def _start_of(bounds: tuple[bytes, bytes]) -> bytes:

@@ -1,14 +1,12 @@
-"""What a client says on a watch stream, checked and turned into plain data.
+"""Parses and checks the messages of a client on a watch stream.
 
-    WatchRequest ──► Create | Refused | Cancel | Progress | None (nothing etcd would act on)
+    WatchRequest ──► Create | Refused | Cancel | Progress | None (a request that etcd ignores)
                 └──► Refusal: the bytes are no WatchRequest, and the stream ends with it
 
-A refused create is an answer of its own (watch id -1, created and canceled, with the reason); the
-stream and its other watchers live on. Whether an id is free or a revision compacted is not known
-here.
+A refused create gets a response (watch id -1, created and canceled, with the reason); the stream
+and its other watchers continue. Whether an id is free or a revision compacted is not known here.
 """
 
-from enum import Enum
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -19,7 +17,7 @@ from kvstore.wire.gen.rpc_pb2 import WatchCreateRequest, WatchRequest
 INVALID_WATCH_ID: Final = -1
 AUTO_WATCH_ID: Final = 0
 
-# Flavor: the bits that decide what a watcher's responses look like.
+# Flavor: the options of a watcher that change its responses, as bits.
 PREV_KV: Final = 1
 NO_PUT: Final = 2
 NO_DELETE: Final = 4
@@ -38,20 +36,20 @@ _parse: Final = WatchRequest.FromString
 
 
 class Create(NamedTuple):
-    """A watcher wanted; end: None for the single key, b"" for every key >= key, else exclusive."""
+    """A request to watch; end: None: the single key, b"": every key >= key, else exclusive."""
 
     key: bytes
     end: bytes | None
     start_revision: int  # 0: from now on
-    watch_id: int  # AUTO_WATCH_ID: the server picks
+    watch_id: int  # AUTO_WATCH_ID: the server chooses
     flavor: int
     progress_notify: bool
 
 
 class Refused(NamedTuple):
-    """A create that cannot be, and the reason the client is told.
+    """A create request that is refused, and the reason.
 
-    Key and end are there if a missing permission would be told instead; else key is empty.
+    If key is set, a missing permission on it takes precedence over the reason.
     """
 
     reason: str
@@ -60,19 +58,17 @@ class Refused(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """A watcher to end."""
+    """A request to cancel a watcher."""
 
     watch_id: int
 
 
-class Ask(Enum):
-    """Requests without parameters."""
-
-    PROGRESS = "progress"
+class Progress(NamedTuple):
+    """A request for a progress notification."""
 
 
-def parse_request(body: bytes) -> Create | Refused | Cancel | Ask | Refusal | None:
-    """Return what one WatchRequest asks for; None for an empty one."""
+def parse_request(body: bytes) -> Create | Refused | Cancel | Progress | Refusal | None:
+    """Return the request in one WatchRequest; None for an empty one."""
     try:
         request = _parse(body)
     except DecodeError:
@@ -83,7 +79,7 @@ def parse_request(body: bytes) -> Create | Refused | Cancel | Ask | Refusal | No
         case "cancel_request":
             return Cancel(request.cancel_request.watch_id)
         case "progress_request":
-            return Ask.PROGRESS
+            return Progress()
         case _:
             return None
 

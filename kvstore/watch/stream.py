@@ -1,31 +1,30 @@
-"""Streams and their watchers: data, and the limits they live under.
+"""Streams and their watchers: data, and their limits.
 
-A watcher is in one of two states, and always knows the first revision it still has to see:
+A watcher is in one of two states; next_revision is the first one whose events it was not sent:
 
-    synced     everything before next_revision is delivered and nothing that matters to it has
-               happened since; the next event goes to it at once
-    unsynced   the store holds events from next_revision on that it has not seen
+    synced     everything before next_revision is sent, and no event for it has happened since; the
+               next event is sent at once
+    unsynced   the store has events from next_revision on that it was not sent
 
-`held` says that a client does not read fast enough: too much waits for it unsent. Its watchers
-become unsynced one by one, as events pass them by, and nothing is sent until it has read.
+A stream is `paused` if its client does not read fast enough: too much is unsent. Its watchers then
+become unsynced one by one, as events for them happen, and nothing is sent until the client has
+read.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
-_SECOND_NS: Final = 1_000_000_000
-_MIB: Final = 1 << 20
+from kvstore.units import MIB, SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """How much of everything; the defaults are etcd's where etcd has one."""
+    """Limits of watches; the defaults are etcd's if etcd has one."""
 
-    max_message_bytes: int = 2 * _MIB  # above it a response is split (max-request-bytes + 512 KiB)
-    progress_interval_ns: int = 600 * _SECOND_NS  # up to a tenth longer for each stream
-    backlog_high_bytes: int = 4 * _MIB  # unsent on one stream: above it the stream is held
-    backlog_low_bytes: int = 1 * _MIB  # and at or below this let go
-    backlog_max_bytes: int = 16 * _MIB  # a client that asks and asks but never reads is cut off
+    max_message_bytes: int = 2 * MIB  # above it a response is split (max-request-bytes + 512 KiB)
+    progress_interval_ns: int = 600 * SECOND_NS  # up to a tenth longer for each stream
+    backlog_high_bytes: int = 4 * MIB  # unsent on one stream: above it the stream is paused
+    backlog_low_bytes: int = 1 * MIB  # at or below it the stream is resumed
+    backlog_max_bytes: int = 16 * MIB  # a client that sends requests but never reads is ended above
     watchers_per_stream_max: int = 1_000_000
 
 
@@ -56,57 +55,57 @@ class Watcher:
     ) -> None:
         self.stream = stream
         self.id = watch_id
-        self.id_field = id_field  # the id as it stands in every response
+        self.id_field = id_field  # the encoded id of every response
         self.key = key
         self.end = end
         self.flavor = flavor
-        self.next_revision = next_revision  # of a synced one: at most the store's next, or future
+        self.next_revision = next_revision  # of a synced one: the store's next at most, or future
         self.synced = True
-        self.quiet = True  # no events since the last periodic progress
+        self.quiet = True  # no events since the last periodic progress notification
 
 
 class Stream:
     """One client's stream."""
 
     __slots__ = (
+        "budget_bytes",
         "future",
-        "held",
         "id",
         "marked_bytes",
         "next_id",
         "notified",
+        "paused",
         "period_ns",
-        "room_bytes",
         "sent_bytes",
         "tick_ns",
         "unsynced",
         "watchers",
     )
 
-    def __init__(self, stream_id: int, now_ns: int, period_ns: int, room_bytes: int) -> None:
+    def __init__(self, stream_id: int, now_ns: int, period_ns: int, budget_bytes: int) -> None:
         self.id = stream_id
         self.watchers: dict[int, Watcher | None] = {}  # None: ended by a compaction, id still taken
         self.unsynced: dict[Watcher, None] = {}
-        self.future: dict[Watcher, None] = {}  # start revision not reached when last looked at
-        self.notified: dict[Watcher, None] = {}  # those that want periodic progress
+        self.future: dict[Watcher, None] = {}  # start revision not reached at the last check
+        self.notified: dict[Watcher, None] = {}  # watchers with periodic progress notifications
         self.next_id = 0
         self.period_ns = period_ns
-        self.tick_ns = now_ns + period_ns  # next periodic progress
-        self.held = False
-        self.sent_bytes = 0  # handed out since the backlog in room_bytes was measured
+        self.tick_ns = now_ns + period_ns  # next periodic progress notification
+        self.paused = False
+        self.sent_bytes = 0  # sent since the backlog in budget_bytes was measured
         self.marked_bytes = 0  # of those, what the next measurement will include
-        self.room_bytes = room_bytes  # sent_bytes above this: hold
+        self.budget_bytes = budget_bytes  # sent_bytes above this: pause
 
 
 @dataclass(frozen=True, slots=True)
 class HubStats:
-    """How many there are, for metrics; slow ones are the unsynced."""
+    """The counts for metrics; etcd's slow watchers are the unsynced."""
 
     streams: int
     watchers: int
     synced: int
     unsynced: int
-    held_streams: int
+    paused_streams: int
     unsent_bytes: int
 
 
@@ -117,5 +116,5 @@ class StreamLag:
     stream_id: int
     watchers: int
     unsynced: int
-    held: bool
+    paused: bool
     behind_revisions: int  # of its slowest watcher

@@ -1,13 +1,13 @@
-"""Watchers that still have to see events of the past, and whose turn it is.
+"""The unsynced watchers, and the order in which their streams are caught up.
 
     revisions   5 ──► {w1, w4}     9 ──► {w2}     40 ──► {w3}        by the next one they need
-    rotation    stream A, stream C                                  streams not held, in turn
+    rotation    stream A, stream C                                  streams not paused, in turn
 
-One pass reads a stretch of history [first, end) and serves every watcher whose next revision lies
-in it, whichever stream it is of; `between` finds them. Which stretch is next is decided by stream,
-in rotation, so that a client resuming a million revisions ago does not make the others wait.
+One pass reads a part of history [first, end) and serves every watcher whose next revision is in it,
+of any stream; `between` finds them. The streams take turns in choosing that part, so a client that
+resumes a million revisions ago does not make the others wait.
 
-It moves nothing itself: sending, and being done, is the hub's business.
+This only keeps the order: the hub sends events and decides when a watcher is synced.
 """
 
 from bisect import bisect_left, insort
@@ -33,11 +33,11 @@ class UnsyncedWatchers:
 
     @property
     def waiting_streams(self) -> int:
-        """How many streams could be served now."""
+        """The number of streams that could be served now."""
         return len(self._rotation)
 
     def add(self, watcher: Watcher) -> None:
-        """Take a watcher that needs events from its next revision on."""
+        """Add a watcher that needs events from its next revision on."""
         watcher.synced = False
         watcher.stream.unsynced[watcher] = None
         self._count += 1
@@ -46,7 +46,7 @@ class UnsyncedWatchers:
         self.resume(watcher.stream)
 
     def remove(self, watcher: Watcher) -> None:
-        """Let a watcher go: it has caught up, or is no more."""
+        """Remove a watcher: it is synced, or has ended."""
         self.ranges.remove(watcher.key, watcher.end, watcher)
         self._displace(watcher)
         self._count -= 1
@@ -56,7 +56,7 @@ class UnsyncedWatchers:
             self.pause(watcher.stream)
 
     def advance(self, watcher: Watcher, next_revision: int) -> None:
-        """Note that a watcher has seen everything before next_revision."""
+        """Note that a watcher was sent everything before next_revision."""
         self._displace(watcher)
         watcher.next_revision = next_revision
         self._place(watcher)
@@ -64,36 +64,36 @@ class UnsyncedWatchers:
     def between(self, first: int, end: int) -> list[Watcher]:
         """Return the watchers with first <= next revision < end."""
         revisions = self._revisions
-        stretch = revisions[bisect_left(revisions, first) : bisect_left(revisions, end)]
-        return [watcher for revision in stretch for watcher in self._at[revision]]
+        found = revisions[bisect_left(revisions, first) : bisect_left(revisions, end)]
+        return [watcher for revision in found for watcher in self._at[revision]]
 
     def take_stream(self) -> Stream | None:
-        """Return the stream whose turn it is, out of the rotation; resume puts it at the end."""
+        """Remove and return the next stream of the rotation; resume() appends it again."""
         stream = next(iter(self._rotation), None)
         if stream is not None:
             del self._rotation[stream]
         return stream
 
     def resume(self, stream: Stream) -> None:
-        """Let a stream take part, if it has anything to catch up and is not held."""
-        if stream.unsynced and not stream.held:
+        """Add a stream to the rotation, if it has unsynced watchers and is not paused."""
+        if stream.unsynced and not stream.paused:
             self._rotation.setdefault(stream)
 
     def pause(self, stream: Stream) -> None:
-        """Take a stream out of the rotation."""
+        """Remove a stream from the rotation."""
         self._rotation.pop(stream, None)
 
     def _place(self, watcher: Watcher) -> None:
-        there = self._at.get(watcher.next_revision)
-        if there is None:
+        watchers = self._at.get(watcher.next_revision)
+        if watchers is None:
             insort(self._revisions, watcher.next_revision)
-            there = self._at[watcher.next_revision] = {}
-        there[watcher] = None
+            watchers = self._at[watcher.next_revision] = {}
+        watchers[watcher] = None
 
     def _displace(self, watcher: Watcher) -> None:
         revision = watcher.next_revision
-        there = self._at[revision]
-        del there[watcher]
-        if not there:
+        watchers = self._at[revision]
+        del watchers[watcher]
+        if not watchers:
             del self._at[revision]
             del self._revisions[bisect_left(self._revisions, revision)]

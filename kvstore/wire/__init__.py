@@ -1,1 +1,1 @@
-"""Bytes on the wire: the RPC table, checks, codecs and splicing; `gen` is generated."""
+"""Messages on the wire: the RPC table, checks, codecs and splicing; `gen` is generated."""

@@ -1,18 +1,18 @@
-"""What etcd refuses in a request before anyone looks at the store.
+"""The checks of requests that need no state.
 
     check_put(PutRequest(key=b"")) is EMPTY_KEY          check_txn(…) → DUPLICATE_KEY
 
-The order of the checks decides which refusal a client sees, so it is etcd's. A transaction may
-nest: each level may hold as many operations as its parent's limit less the parent's widest list.
-Inside one transaction no key may be put twice, nor put and deleted, except that the two branches
-of a nested transaction may put the same key, since only one of them runs:
+The order of the checks decides which refusal a client sees, so it is etcd's. Transactions may be
+nested: the limit of operations of a nested one is its parent's limit less the longest list of the
+parent. Inside one transaction no key may be put twice, nor put and deleted, except that the two
+branches of a nested transaction may put the same key, since only one of them runs:
 
     [put a, txn{then [put b], else [put b]}]   fine
     [put a, txn{then [put a]}]                 DUPLICATE_KEY
     [delete a..c, put b]                       DUPLICATE_KEY, in either order
     [txn{then [put b]}, txn{then [delete a..c]}]   fine: etcd compares with earlier deletes only
 
-Leases, revisions, permissions and sizes are checked where they are known.
+Leases, revisions, permissions and sizes are checked elsewhere.
 """
 
 from bisect import bisect_left, bisect_right
@@ -39,7 +39,7 @@ _SORT_TARGETS: Final = frozenset(pb.RangeRequest.SortTarget.values())
 
 
 def check_range(request: pb.RangeRequest) -> Refusal | None:
-    """Say why a range request is refused, or None."""
+    """Return why a range request is refused, or None."""
     if not request.key:
         return EMPTY_KEY
     if request.sort_order not in _SORT_ORDERS or request.sort_target not in _SORT_TARGETS:
@@ -48,11 +48,11 @@ def check_range(request: pb.RangeRequest) -> Refusal | None:
 
 
 def check_range_stream(request: pb.RangeRequest) -> Refusal | None:
-    """Say why a range request is refused as a stream, or None."""
+    """Return why a range request is refused as a stream, or None."""
     refusal = check_range(request)
     if refusal is not None:
         return refusal
-    order = request.sort_order  # with order NONE a stream ignores the target
+    order = request.sort_order
     if order == pb.RangeRequest.DESCEND or (
         order == pb.RangeRequest.ASCEND and request.sort_target != pb.RangeRequest.KEY
     ):
@@ -68,7 +68,7 @@ def check_range_stream(request: pb.RangeRequest) -> Refusal | None:
 
 
 def check_put(request: pb.PutRequest) -> Refusal | None:
-    """Say why a put is refused, or None."""
+    """Return why a put is refused, or None."""
     if not request.key:
         return EMPTY_KEY
     if request.ignore_value and request.value:
@@ -79,22 +79,17 @@ def check_put(request: pb.PutRequest) -> Refusal | None:
 
 
 def check_delete_range(request: pb.DeleteRangeRequest) -> Refusal | None:
-    """Say why a deletion is refused, or None."""
+    """Return why a deletion is refused, or None."""
     return None if request.key else EMPTY_KEY
 
 
 def check_txn(request: pb.TxnRequest, max_txn_ops: int) -> Refusal | None:
-    """Say why a transaction is refused, or None; max_txn_ops limits each of its three lists."""
+    """Return why a transaction is refused, or None; max_txn_ops limits each of its three lists."""
     return (
         _check_ops(request, max_txn_ops)
         or _check_writes(request.success)
         or _check_writes(request.failure)
     )
-
-
-def check_compaction(request: pb.CompactionRequest) -> Refusal | None:
-    """Return None: whatever is wrong with a revision is found when the log entry applies."""
-    return None
 
 
 def _check_ops(request: pb.TxnRequest, ops_max: int) -> Refusal | None:
@@ -135,7 +130,7 @@ def _check_writes(ops: Sequence[pb.RequestOp]) -> Refusal | None:
 
 
 class _Writes:
-    """What a list of operations would put and delete."""
+    """The keys that a list of operations would put and delete."""
 
     __slots__ = ("deleted", "puts")
 

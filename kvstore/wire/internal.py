@@ -4,12 +4,12 @@
     ─┬───   ───────────┬───────────   ────┬───   ──────────────┬────────────────
     put=4    the client's own bytes   header=100            request id
 
-The request is never parsed on its way into the log or out of it: `wrap` puts the body between a
-tag and a header, `unwrap` cuts it out again. Fields ascend, so requests numbered above 100 stand
-behind their header. A log of etcd 3.5 and older may also hold requests of the v2 API: they are no
-InternalRaftRequest for `unwrap`, and `decode_v2_request` reads them.
+The request is not parsed on its way into the log or out of it: `wrap` puts the body between a tag
+and a header, `unwrap` cuts it out again. Fields ascend, so requests numbered above 100 come after
+their header. A log of etcd 3.5 and older may also contain requests of the v2 API: `unwrap` raises
+WireError for them, and `decode_v2_request` reads them.
 
-What a body means, and whether its own bytes are sound, is the applier's affair.
+The body itself is parsed and checked by the applier.
 """
 
 from enum import IntEnum
@@ -27,7 +27,7 @@ HEADER: Final = 100
 
 
 class Field(IntEnum):
-    """Which request an entry carries: the field number inside InternalRaftRequest."""
+    """The kind of a request: its field number inside InternalRaftRequest."""
 
     RANGE = 3
     PUT = 4
@@ -112,18 +112,18 @@ def unwrap(data: bytes) -> tuple[int, bytes, int]:
     Raises WireError for bytes that are no InternalRaftRequest with exactly one known request.
     """
     try:
-        field, at, end = _usual(data)
+        field, at, end = _find_body(data)
         if end:
             return field, data[at:end], _parse_header(data[end + 3 :]).ID
     except (IndexError, DecodeError):
-        pass  # the general road gives the exact answer
+        pass  # the general parser raises the exact error
     return _unwrap_any(data)
 
 
 def unwrap_request(data: bytes) -> tuple[int, bytes]:
-    """Return (field, body), for whom the request id does not matter: a usual header is not read."""
+    """Return (field, body); faster than unwrap, as a header of the usual form is not read."""
     try:
-        field, at, end = _usual(data)
+        field, at, end = _find_body(data)
         if end:
             return field, data[at:end]
     except IndexError:
@@ -131,8 +131,8 @@ def unwrap_request(data: bytes) -> tuple[int, bytes]:
     return _unwrap_any(data)[:2]
 
 
-def _usual(data: bytes) -> tuple[int, int, int]:
-    """Return (field, start, end) of the body, where a short header follows; end 0: it does not."""
+def _find_body(data: bytes) -> tuple[int, int, int]:
+    """Return (field, start, end) of a body followed by a short header; end 0: another form."""
     field = _FIELD_OF_TAG.get(data[0])
     if field is not None:
         size = data[1]
@@ -149,7 +149,7 @@ def _usual(data: bytes) -> tuple[int, int, int]:
 
 
 def credentials(data: bytes) -> tuple[str, int]:
-    """Return (username, auth revision) of an entry's data; ("", 0) if it carries none."""
+    """Return (username, auth revision) of an entry's data; ("", 0) if it has none."""
     header = RequestHeader()
     for field, _, value in _fields(data):
         if field == HEADER and isinstance(value, bytes):
@@ -158,7 +158,7 @@ def credentials(data: bytes) -> tuple[str, int]:
 
 
 class V2Request(NamedTuple):
-    """A request of the v2 API, as far as anything of it still matters."""
+    """The parts of a v2 request that still matter."""
 
     id: int
     method: str
@@ -189,8 +189,8 @@ class RequestIds:
 
     member id (low 16 bits) << 48 | (milliseconds since 1970 (low 40 bits) << 8) + count
 
-    The count runs over into the time, so more than 256 ids a millisecond are fine as long as
-    that is not the average of the whole run.
+    The count carries over into the time, so more than 256 ids a millisecond are possible, as long
+    as that is not the average of the whole run.
     """
 
     __slots__ = ("_prefix", "_suffix")
@@ -213,7 +213,7 @@ def _varint_of_id(request_id: int) -> bytes:
 
 @lru_cache(maxsize=16)
 def _varint_of_upper(upper: int) -> bytes:
-    return varint(upper)  # neighbours share it: ids ascend by one
+    return varint(upper)  # consecutive ids share it
 
 
 def _unwrap_any(data: bytes) -> tuple[int, bytes, int]:

@@ -1,11 +1,11 @@
-"""How requests and durations read in a log line: as in etcd's, without values and secrets.
+"""Requests and durations as text for log lines, as in etcd's, without values and secrets.
 
     loggable(put)                put:<key:"a" value_size:3>
     loggable_entry(TXN, body)    txn:<compare:<...> success:<request_put:<...>> failure:<>>
     duration_text(1_234_567)     1.234567ms
 
-Values are replaced by their sizes, passwords and tokens are left out. The text is cut at
-TEXT_CHARS_MAX. What a key holds is shown: keys are names.
+Values are replaced by their sizes, passwords and tokens are omitted. The text is cut at
+TEXT_CHARS_MAX. Keys are shown.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ _UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "n
 _MINUTE_NS: Final = 60_000_000_000
 
 _NAMES: Final = {int(field): field.name.lower() for field in Field}
-# What may be shown, some of it shortened; of any other request only the kind is.
+# The requests that may be shown, some shortened; of any other only the kind is.
 _SHOWN: Final[dict[int, tuple[str, type[Message]]]] = {
     Field.RANGE: ("range", pb.RangeRequest),
     Field.PUT: ("put", pb.PutRequest),

@@ -1,14 +1,14 @@
-"""Members as etcd writes them, in the log and in the database, and how ids come about.
+"""Members as etcd writes them in the log and in the database, and how their ids are made.
 
     {"id":7101852577860610209,"peerURLs":["http://127.0.0.1:23800"],"name":"n1"}
 
 The JSON is Go's: compact, fields in this order (id, peerURLs, isLearner, name, clientURLs), all but
-the first two left out when empty, ids as exact numbers, and <, >, & and two line separators
-escaped. The same text is the context of a configuration change and the row of the members table;
-the context of a promotion has no URLs and says "isPromote".
+the first two omitted if empty, ids as exact numbers, and <, >, & and two line separators escaped.
+The same text is the context of a configuration change and the row of the members table; the context
+of a promotion has no URLs and contains "isPromote".
 
-A member's id is a hash of its peer URLs and of what sets its birth apart (the cluster's token, or
-the second it was added in); a cluster's id is a hash of its first members' ids.
+A member's id is a hash of its peer URLs and of the cluster's token (the first members) or the time
+in seconds when it was added; a cluster's id is a hash of its first members' ids.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class Member:
 
     @property
     def is_started(self) -> bool:
-        """Whether it ran once: a member publishes its name when it starts."""
+        """Whether it has run: a member publishes its name when it starts."""
         return bool(self.name)
 
 
@@ -67,12 +67,12 @@ def encode_promotion(member_id: MemberId) -> bytes:
 
 
 def decode_member(text: bytes) -> Member:
-    """Return the member of a JSON row; raise WireError if it is none."""
+    """Return the member of a JSON row; raise WireError if it is not one."""
     return decode_change_context(text)[0]
 
 
 def decode_members(text: bytes) -> list[Member]:
-    """Return the members of a JSON list, as the peer port tells them; WireError if it is none."""
+    """Return the members of a JSON list, as peer ports serve it; WireError if it is not one."""
     try:
         rows = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
@@ -83,7 +83,7 @@ def decode_members(text: bytes) -> list[Member]:
 
 
 def decode_change_context(text: bytes) -> tuple[Member, bool]:
-    """Return (member, is a promotion) of a change's context; raise WireError if it is none."""
+    """Return (member, is a promotion) of a change's context; raise WireError if it is not one."""
     try:
         row = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
@@ -104,7 +104,7 @@ def member_id(peer_urls: Iterable[str], token: str, unix_seconds: int | None) ->
 
 
 def cluster_id(member_ids: Iterable[MemberId]) -> ClusterId:
-    """Return the id of the cluster that these members found."""
+    """Return the id of the cluster that begins with these members."""
     return _hash64(b"".join(number.to_bytes(8, "big") for number in sorted(member_ids)))
 
 

@@ -1,17 +1,18 @@
 """Framing of raft messages on the two streams between members.
 
     message stream   length u64BE | raftpb.Message
-    msgapp stream    00                                                  nothing to say
+    msgapp stream    00                                                  heartbeat
                      01 | n u64BE | n * (length u64BE | Entry) | commit u64BE
                      02 | length u64BE | raftpb.Message
 
 A msgapp stream carries appends only, and both ends keep (term, index) of the last entry sent: an
-append that follows on in the same term goes as 01, without its head. So an encoder and a decoder
-belong to one connection, and what was encoded must be sent, whole and in order.
+append that continues there in the same term is sent as 01, without the message's other fields. So
+an encoder and a decoder belong to one connection, and what was encoded must be sent, completely and
+in order.
 
-Decoders take bytes as they arrive and return the messages that are complete; frames that carry
-nothing are left out. Whatever is no frame raises WireError, after which the connection is of no
-use. Memory is held for bytes that have arrived, never for those a length promises.
+Decoders take bytes as they arrive and return the messages that are complete; heartbeats are
+dropped. Invalid bytes raise WireError, after which the connection must be closed. Memory is used
+for bytes that have arrived, never for the length that a frame announces.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ _HEARTBEAT: Final = int(MessageType.HEARTBEAT)
 
 
 class EntriesMemo:
-    """The frame of the entries encoded last: links that carry the same entries encode them once."""
+    """The last encoded entries: links that send the same entries encode them once."""
 
     __slots__ = ("_count", "_first", "_frame", "_last")
 
@@ -66,12 +67,12 @@ class EntriesMemo:
 
 
 class MsgAppEncoder:
-    """The sending end of one msgapp stream."""
+    """Encodes one msgapp stream."""
 
     __slots__ = ("_index", "_memo", "_term")
 
     def __init__(self, memo: EntriesMemo) -> None:
-        """Begin a connection; memo may be shared by those whose members get the same entries."""
+        """Begin a connection; memo may be shared by links that send the same entries."""
         self._memo = memo
         self._term = 0
         self._index = 0
@@ -94,7 +95,7 @@ class MsgAppEncoder:
 
 
 class MessageEncoder:
-    """The sending end of one message stream."""
+    """Encodes one message stream."""
 
     __slots__ = ()
 
@@ -104,8 +105,8 @@ class MessageEncoder:
         return _pack(len(body)) + body
 
 
-class _Held:
-    """Bytes that wait for more: at least `need` before another look is worth it."""
+class _PartialFrame:
+    """The bytes of an incomplete frame; `need` is the size at which to try again."""
 
     __slots__ = ("_pieces", "_size", "need")
 
@@ -115,7 +116,7 @@ class _Held:
         self.need = 0
 
     def join(self, data: bytes) -> bytes:
-        """Return what is held with data after it, or nothing as long as that is not enough."""
+        """Return the bytes so far with data after them, or b"" if that is not enough yet."""
         if not self._pieces:
             return data
         self._pieces.append(data)
@@ -133,17 +134,17 @@ class _Held:
 
 
 class MessageDecoder:
-    """The receiving end of one message stream."""
+    """Decodes one message stream."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_partial",)
 
     def __init__(self) -> None:
-        self._held = _Held()
+        self._partial = _PartialFrame()
 
     def feed(self, data: bytes) -> list[Message]:
         """Return the messages that data completes."""
         messages: list[Message] = []
-        data = self._held.join(data)
+        data = self._partial.join(data)
         at, end = 0, len(data)
         while at < end:
             need = 8
@@ -152,7 +153,7 @@ class MessageDecoder:
                 _check_size(size)
                 need = 8 + size
             if end - at < need:
-                self._held.keep(data[at:] if at else data, need)
+                self._partial.keep(data[at:] if at else data, need)
                 break
             body = data[at + 8 : at + need]
             at += need
@@ -164,9 +165,9 @@ class MessageDecoder:
 
 
 class MsgAppDecoder:
-    """The receiving end of one msgapp stream."""
+    """Decodes one msgapp stream."""
 
-    __slots__ = ("_entries", "_held", "_index", "_left", "_local", "_remote", "_size", "_term")
+    __slots__ = ("_entries", "_index", "_left", "_local", "_partial", "_remote", "_size", "_term")
 
     def __init__(self, local: int, remote: int) -> None:
         """Begin a connection from member remote to member local."""
@@ -174,15 +175,15 @@ class MsgAppDecoder:
         self._remote = remote
         self._term = 0
         self._index = 0
-        self._held = _Held()
+        self._partial = _PartialFrame()
         self._entries: list[Entry] = []
-        self._left = -1  # entries to come of a short append; -1: between frames
-        self._size = 0  # of the entries gathered, in bytes
+        self._left = -1  # entries of a short append still to come; -1: between frames
+        self._size = 0  # of the entries of that append so far, in bytes
 
     def feed(self, data: bytes) -> list[Message]:
         """Return the messages that data completes."""
         messages: list[Message] = []
-        data = self._held.join(data)
+        data = self._partial.join(data)
         at, end = 0, len(data)
         while at < end:
             if self._left >= 0:
@@ -201,12 +202,12 @@ class MsgAppDecoder:
             else:
                 at, need = self._feed_message(data, at, messages)
             if need:
-                self._held.keep(data[at:] if at else data, need)
+                self._partial.keep(data[at:] if at else data, need)
                 break
         return messages
 
     def _feed_message(self, data: bytes, at: int, messages: list[Message]) -> tuple[int, int]:
-        """Take a full message; return (offset after it, 0), or (at, bytes needed)."""
+        """Decode a full message; return (offset after it, 0), or (at, bytes needed)."""
         size = _U64.unpack_from(data, at + 1)[0]
         _check_size(size)
         end = at + 9 + size
@@ -219,19 +220,19 @@ class MsgAppDecoder:
         return end, 0
 
     def _feed_entries(self, data: bytes, at: int, messages: list[Message]) -> tuple[int, int]:
-        """Take entries of a short append and, after the last, its commit; returns as above."""
-        end, left, entries, gathered = len(data), self._left, self._entries, self._size
+        """Decode entries of a short append and, after the last, its commit; returns as above."""
+        end, left, entries, size_bytes = len(data), self._left, self._entries, self._size
         unpack, append, make = _U64.unpack_from, entries.append, tuple.__new__
         term, index = self._term, self._index + len(entries)
-        term_head = b"\x10" + varint(term) + b"\x18"  # an entry begins so, if it is an usual one
+        term_head = b"\x10" + varint(term) + b"\x18"  # the start of a normal entry of this term
         need = 0
         while left:
             need = 8
             if end - at < 8:
                 break
             size = unpack(data, at)[0]
-            if gathered + size > FRAME_BYTES_MAX:
-                _check_size(gathered + size)
+            if size_bytes + size > FRAME_BYTES_MAX:
+                _check_size(size_bytes + size)
             need = 8 + size
             if end - at < need:
                 break
@@ -250,9 +251,9 @@ class MsgAppDecoder:
                     append(decode_entry(data[at - size : at]))
             else:
                 append(decode_entry(data[at - size : at]))
-            gathered += size + 8
+            size_bytes += size + 8
             left -= 1
-        self._left, self._size = left, gathered
+        self._left, self._size = left, size_bytes
         if left:
             return at, need
         if end - at < 8:

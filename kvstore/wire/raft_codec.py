@@ -1,18 +1,17 @@
-"""Between the nouns of raft and etcd's raftpb bytes, with etcd 3.7's habits of leaving out.
+"""Encodes raft's data types as etcd's raftpb messages, with the zeros that etcd 3.7 omits omitted.
 
-    entry        10 term 18 index 22 len data        type 0, empty data and zeros left out
+    entry        10 term 18 index 22 len data        type 0, empty data and zeros are omitted
     hard state   08 term 10 vote 18 commit           always all three
-    conf change  08 id 10 type 18 node 22 context    type and node always, id and context if set
     conf state   08 voter … 10 learner …  28 auto    auto_leave always
-    message      which numbers stand although zero depends on the type: see _ALWAYS
+    message      which zeros are written depends on the type: see _ALWAYS
 
-Raftpb can tell "zero" from "not there"; readers must not. Releases before 3.7 wrote most zeros, so
-every decoder takes both. Unknown fields are stepped over, as are known ones of the wrong wire type
-(that is Go's way); bytes that cannot be walked, and entry or change types nobody knows, are a
-WireError: an unknown entry must not be mistaken for a normal one.
+Raftpb distinguishes "zero" from "not set"; readers must not. Releases before 3.7 wrote most zeros,
+so every decoder accepts both. Unknown fields are skipped, as are known ones of the wrong wire type,
+as Go does; bytes that cannot be parsed, and unknown entry or change types, are a WireError: an
+unknown entry must not be mistaken for a normal one.
 
-Entries are encoded and decoded by hand, for each write passes here. Framing on connections and in
-the log is not done here.
+Entries are encoded and decoded by hand, since every write passes here. Framing on connections and
+in the log is not done here. Configuration changes are raft's own codec, with WireError.
 """
 
 from functools import lru_cache
@@ -21,10 +20,10 @@ from typing import Final, TypeVar
 from google.protobuf import message as protobuf
 from google.protobuf.message import DecodeError
 
+from kvstore.raft import confchange_codec
+from kvstore.raft.confchange_codec import ConfChangeDecodeError
 from kvstore.raft.model import (
     ConfChange,
-    ConfChangeSingle,
-    ConfChangeType,
     ConfChangeV2,
     ConfState,
     Entry,
@@ -40,10 +39,9 @@ from kvstore.wire.varint import BYTES, VARINT, WireError, read_field, read_varin
 
 _M = TypeVar("_M", bound=protobuf.Message)
 
-LINK_HEARTBEAT: Final = b"\x08\x08"  # what a stream carries when it has nothing to say
+LINK_HEARTBEAT: Final = b"\x08\x08"  # sent on an idle stream
 
 _ENTRY_TYPE_MAX: Final = max(EntryType)
-_CHANGE_TYPE_MAX: Final = max(ConfChangeType)
 _TERM: Final = 4
 _LOG_TERM: Final = 5
 _INDEX: Final = 6
@@ -62,7 +60,7 @@ _ALWAYS: Final[dict[int, frozenset[int]]] = {
     MessageType.TIMEOUT_NOW: frozenset({_TERM}),
     MessageType.READ_INDEX_RESP: frozenset({_TERM, _INDEX}),
     MessageType.TRANSFER_LEADER: frozenset({_TERM}),
-}  # numbers a type writes even when zero, besides type, to and from; of the rest the non-zero ones
+}  # fields that a type writes even if they are zero, besides type, to and from
 _SMALL_BYTES: Final = 256
 _SMALL_TYPES: Final = frozenset(
     {
@@ -114,7 +112,7 @@ def decode_entry(data: bytes) -> Entry:
                     if at + size == len(data):
                         return Entry(0, term, index, data[at:])
     except IndexError:
-        pass  # the general road gives the exact answer
+        pass  # the general decoder raises the exact error
     return _decode_any_entry(data)
 
 
@@ -161,59 +159,23 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 def encode_conf_change(change: ConfChange) -> bytes:
     """Return the raftpb.ConfChange."""
-    return b"%b\x10%b\x18%b%b" % (
-        b"\x08" + varint(change.id) if change.id else b"",
-        varint(change.type),
-        varint(change.node_id),
-        _bytes_field(b"\x22", change.context) if change.context else b"",
-    )
+    return confchange_codec.encode(change)
 
 
 def decode_conf_change(data: bytes) -> ConfChange:
     """Return the change; raise WireError if data is none or its type is unknown."""
-    numbers = [0, 0, 0, 0]
-    context = b""
-    for field, value in _fields(data):
-        if isinstance(value, int):
-            if field <= 3:
-                numbers[field] = value
-        elif field == 4:
-            context = value
-    _, change_id, kind, node_id = numbers
-    return ConfChange(change_id, _change_type(kind), node_id, context)
-
-
-def encode_conf_change_v2(change: ConfChangeV2) -> bytes:
-    """Return the raftpb.ConfChangeV2; the change that leaves a joint configuration is empty."""
-    parts = [b"\x08" + varint(change.transition)] if change.transition else []
-    for single in change.changes:
-        body = b"\x08%b\x10%b" % (varint(single.type), varint(single.node_id))
-        parts.append(_bytes_field(b"\x12", body))
-    if change.context:
-        parts.append(_bytes_field(b"\x1a", change.context))
-    return b"".join(parts)
+    try:
+        return confchange_codec.decode_v1(data)
+    except ConfChangeDecodeError as error:
+        raise WireError(str(error)) from None
 
 
 def decode_conf_change_v2(data: bytes) -> ConfChangeV2:
     """Return the change; raise WireError if data is none or a type in it is unknown."""
-    transition = 0
-    context = b""
-    changes: list[ConfChangeSingle] = []
-    for field, value in _fields(data):
-        if isinstance(value, int):
-            if field == 1:
-                transition = value
-        elif field == 2:
-            numbers = [0, 0, 0]
-            for inner, number in _fields(value):
-                if inner <= 2 and isinstance(number, int):
-                    numbers[inner] = number
-            changes.append(ConfChangeSingle(_change_type(numbers[1]), numbers[2]))
-        elif field == 3:
-            context = value
-    if transition > 2:
-        raise WireError(f"configuration change with transition {transition}, known are 0 to 2")
-    return ConfChangeV2(transition, tuple(changes), context)
+    try:
+        return confchange_codec.decode_v2(data)
+    except ConfChangeDecodeError as error:
+        raise WireError(str(error)) from None
 
 
 def encode_message(message: Message) -> bytes:
@@ -248,7 +210,7 @@ def encode_message(message: Message) -> bytes:
 def decode_message(data: bytes) -> Message:
     """Return the message; raise WireError if data is none.
 
-    A type this release does not know is kept as it is: stepping ignores it.
+    An unknown type is kept as it is: RawNode.step ignores it.
     """
     if len(data) < _SMALL_BYTES:
         message = _decode_small(data)
@@ -286,12 +248,12 @@ def decode_message(data: bytes) -> Message:
 
 
 def _decode_small(data: bytes) -> Message | None:
-    """Return a message of numbers alone, by way of protobuf; None if it is another or none."""
+    """Return a message without entries and snapshot, parsed by protobuf; None if it is another."""
     m = raft_pb2.Message()
     try:
         m.ParseFromString(data)
     except DecodeError:
-        return None  # the general road names what is wrong
+        return None  # the general decoder raises the exact error
     kind: int = m.type
     if kind not in _SMALL_TYPES or m.entries or m.HasField("snapshot"):
         return None
@@ -324,12 +286,6 @@ def _decode_any_entry(data: bytes) -> Entry:
     if kind > _ENTRY_TYPE_MAX:
         raise WireError(f"entry {index} of type {kind}, known are 0 to {_ENTRY_TYPE_MAX}")
     return Entry(kind, term, index, body)
-
-
-def _change_type(kind: int) -> int:
-    if kind > _CHANGE_TYPE_MAX:
-        raise WireError(f"configuration change of type {kind}, known are 0 to {_CHANGE_TYPE_MAX}")
-    return kind
 
 
 def _fields(data: bytes) -> list[tuple[int, int | bytes]]:
@@ -377,4 +333,4 @@ def _bytes_field(tag: bytes, body: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def _id(member_id: int) -> bytes:
-    return varint(member_id)  # nine or ten bytes, and always the same few
+    return varint(member_id)  # nine or ten bytes, of a few members

@@ -1,13 +1,13 @@
-"""The table of remote methods: every service, method, message type and gateway path, by number.
+"""The table of gRPC methods: services, names, message types and gateway paths, by number.
 
     METHODS[PUT] == Method(PUT, "etcdserverpb.KV", "Put", Kind.UNARY, ...)
     BY_PATH["/etcdserverpb.KV/Put"] is METHODS[PUT]
 
-A method's id is its place in METHODS; transports and the node pass that number, never the path.
-Ids live for one process only and stand in no file and no message, so rows may be added anywhere.
-The gateway paths are those of etcd's JSON API, POST each; the first is the main one.
+A method's id is its index in METHODS; transports and the node use that number, never the path. Ids
+are valid in one process only and are in no file and no message, so rows may be added anywhere. The
+gateway paths are those of etcd's JSON API, all POST; the first is the main one.
 
-Which methods are served is not decided here.
+This does not say which methods are served.
 """
 
 from enum import IntEnum
@@ -19,7 +19,7 @@ from kvstore.wire.gen import election_pb2, health_pb2, lock_pb2, rpc_pb2
 
 
 class Kind(IntEnum):
-    """How many messages travel in each direction."""
+    """How many messages are sent in each direction."""
 
     UNARY = 0
     SERVER_STREAM = 1
@@ -27,7 +27,7 @@ class Kind(IntEnum):
 
 
 class Method(NamedTuple):
-    """One remote method."""
+    """One gRPC method."""
 
     id: int
     service: str  # with its package: "etcdserverpb.KV"
@@ -331,7 +331,22 @@ HEALTH_WATCH: Final = _add(
 )
 
 METHODS: Final[tuple[Method, ...]] = tuple(_methods)
-# Server streams that go on for as long as the client listens: a server that stops ends them.
+SERVER_STREAMS: Final = frozenset(
+    method.id for method in METHODS if method.kind is Kind.SERVER_STREAM
+)
+# Methods made of calls of other methods, which are admitted by themselves.
+COMPOSED: Final = frozenset(
+    {
+        LOCK,
+        UNLOCK,
+        ELECTION_CAMPAIGN,
+        ELECTION_PROCLAIM,
+        ELECTION_LEADER,
+        ELECTION_OBSERVE,
+        ELECTION_RESIGN,
+    }
+)
+# Server streams without an end of their own: a server that stops ends them.
 ENDLESS: Final = frozenset({ELECTION_OBSERVE, HEALTH_WATCH})
 BY_PATH: Final[dict[str, Method]] = {method.path: method for method in METHODS}
 BY_GATEWAY_PATH: Final[dict[str, Method]] = {

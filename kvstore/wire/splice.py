@@ -1,17 +1,17 @@
-"""Responses and KeyValues put together from bytes that exist already, by length prefix.
+"""Responses and KeyValues assembled from encoded parts, by length prefix.
 
     RangeResponse   0a len header | 12 len kv | 12 len kv | … | 18 more | 20 count
                     ───┬────────         └──┬──┘
-           HeaderMaker.field()      the stored bytes, untouched
+           HeaderMaker.field()      the stored bytes, unchanged
 
-A protobuf message nested in another is its own bytes after a tag and a length, so what mvcc stored
-goes to the client without being parsed. A *header field* is field 1 of every response: tag, length
-and ResponseHeader; with nothing more to say it is the whole response. Fields stand in ascending
-order and zeros are left out, as Go's encoder does, since KeyValue bytes are hashed.
+A nested protobuf message is its own bytes after a tag and a length, so what mvcc stored is sent to
+the client without being parsed. A *header field* is field 1 of every response: tag, length and
+ResponseHeader; a response without other fields is just that. Fields are in ascending order and
+zeros are omitted, as Go's encoder does, since KeyValue bytes are hashed.
 
-Nothing here looks at meaning: callers have checked their requests. Hand-written because it runs
-for each key and event (bench/micro/test_wire.py); tests/property/test_wire_codec.py holds it
-against the protobuf library.
+Nothing is checked here: callers have checked their requests. Hand-written because it runs for each
+key and event (bench/micro/test_wire.py); tests/property/test_wire_codec.py compares it with the
+protobuf library.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from kvstore.wire.gen.kv_pb2 import KeyValue
 from kvstore.wire.varint import SMALL, SMALL_MAX, WireError, read_varint
-from kvstore.wire.varint import int64 as int64  # they belong to splicing as much as to decoding
+from kvstore.wire.varint import int64 as int64  # for users of this module
 from kvstore.wire.varint import varint as varint
 
 PUT: Final = 0
@@ -34,7 +34,7 @@ _KV_FRAME: Final = tuple(b"\x12" + varint(size) for size in range(_FRAME_MAX))
 
 
 class HeaderMaker:
-    """Makes the ResponseHeader of one member; the last one is kept, as a turn needs few."""
+    """Makes the ResponseHeaders of one member; the last one is cached, as a turn needs few."""
 
     __slots__ = ("_field", "_identity", "_revision", "_tail", "_term")
 
@@ -46,7 +46,7 @@ class HeaderMaker:
         self._field = b""
 
     def field(self, revision: int, term: int) -> bytes:
-        """Return the header as field 1 of a response; revision 0 for one without revision."""
+        """Return the header as field 1 of a response; revision 0: without a revision."""
         if term != self._term:
             self._term = term
             self._tail = b"".join(_number(b"\x20", term))
@@ -63,7 +63,7 @@ class HeaderMaker:
         return self._field
 
     def run(self, revision: int, count: int, term: int) -> list[bytes]:
-        """Return the fields of count revisions from this one on, which must not be 0."""
+        """Return the header fields of count revisions from this one on; revision is not 0."""
         self.field(revision, term)
         head, tail = self._identity, self._tail
         rest = len(head) + 1 + len(tail)
@@ -78,7 +78,7 @@ class HeaderMaker:
 
 
 def revision_field(revision: int) -> bytes:
-    """Return field 1 with a header of nothing but a revision, as responses inside a txn have."""
+    """Return field 1 with a header of only a revision, as in responses inside a txn."""
     return _bytes_field(b"\n", b"".join(_number(b"\x18", revision)))
 
 
@@ -110,12 +110,12 @@ def encode_kv(key: bytes, create: int, mod: int, version: int, value: bytes, lea
 
 
 def encode_tombstone(key: bytes) -> bytes:
-    """Return the KeyValue that marks a deletion: the key alone."""
+    """Return the KeyValue of a tombstone: the key alone."""
     return _bytes_field(b"\n", key)
 
 
 def kv_key(kv: bytes) -> bytes:
-    """Return the key of an encoded KeyValue; raise WireError if it is none."""
+    """Return the key of an encoded KeyValue; raise WireError if it is not one."""
     if kv[:1] == b"\n":
         try:
             size = kv[1]
@@ -132,7 +132,7 @@ def kv_key(kv: bytes) -> bytes:
 
 
 def parse_kv(kv: bytes) -> tuple[bytes, int, int, int, bytes, int]:
-    """Return (key, create, mod, version, value, lease); raise WireError if kv is no KeyValue."""
+    """Return (key, create, mod, version, value, lease); raise WireError if it is no KeyValue."""
     try:
         m = _parse(kv)
     except DecodeError as error:
@@ -141,7 +141,7 @@ def parse_kv(kv: bytes) -> tuple[bytes, int, int, int, bytes, int]:
 
 
 def strip_value(kv: bytes) -> bytes:
-    """Return the KeyValue without its value; raise WireError if it is none."""
+    """Return the KeyValue without its value; raise WireError if it is not one."""
     try:
         message = _parse(kv)
     except DecodeError as error:
@@ -151,7 +151,7 @@ def strip_value(kv: bytes) -> bytes:
 
 
 def range_response(header_field: bytes, kvs: Iterable[bytes], more: bool, count: int) -> bytes:  # noqa: FBT001
-    """Return a RangeResponse of encoded KeyValues; count is that before the limit."""
+    """Return a RangeResponse of encoded KeyValues; count is the number before the limit."""
     parts = [header_field]
     for kv in kvs:
         size = len(kv)
@@ -165,7 +165,7 @@ def range_response(header_field: bytes, kvs: Iterable[bytes], more: bool, count:
 
 
 def get_response(header_field: bytes, kv: bytes) -> bytes:
-    """Return the RangeResponse that found one key."""
+    """Return a RangeResponse with one KeyValue."""
     size = len(kv)
     frame = _KV_FRAME[size] if size < _FRAME_MAX else b"\x12" + varint(size)
     return b"%b%b%b\x20\x01" % (header_field, frame, kv)
@@ -189,7 +189,7 @@ def delete_response(header_field: bytes, deleted: int, prev_kvs: Iterable[bytes]
 
 
 def response_op(field: int, response: bytes) -> bytes:
-    """Return one answer for txn_response, framed; field: 1 range, 2 put, 3 delete, 4 txn."""
+    """Return one framed response for txn_response; field: 1 range, 2 put, 3 delete, 4 txn."""
     return _bytes_field(b"\x1a", _bytes_field(SMALL[field << 3 | 2], response))
 
 
@@ -199,7 +199,7 @@ def txn_response(header_field: bytes, succeeded: bool, ops: Iterable[bytes]) -> 
 
 
 def put_in_txn_response(header_field: bytes, main: int) -> bytes:
-    """Return the TxnResponse of a transaction that succeeded with one put at a revision."""
+    """Return the TxnResponse of a transaction that succeeded with one put at revision main."""
     revision = varint(main)
     size = len(revision) + 1  # of the put's own header; all lengths are far below 128
     return b"%b\x10\x01\x1a%c\x12%c\n%c\x18%b" % (
@@ -227,7 +227,7 @@ def watch_head(
     cancel_reason: str = "",
     fragment: bool = False,
 ) -> bytes:
-    """Return a WatchResponse up to its events, which follow as its tail."""
+    """Return a WatchResponse without its events, which are appended as the tail."""
     head = header_field + b"\x10" + int64(watch_id) if watch_id else header_field
     if created:
         head += b"\x18\x01"
@@ -252,8 +252,8 @@ def lease_response(header_field: bytes, lease_id: int, ttl_s: int) -> bytes:
 def keep_alive_response(header_field: bytes, request: bytes, lease_id: int, ttl_s: int) -> bytes:
     """Return the LeaseKeepAliveResponse to an encoded request for lease_id; ttl_s > 0.
 
-    The id's bytes are the request's, if these are as many as an id and its tag need: then they are
-    nothing else, and the encoding is the usual one.
+    The encoded id is taken from the request if its size is that of an id and a tag: then it
+    contains nothing else, in the usual encoding.
     """
     if lease_id > 0 and len(request) == _ID_REQUEST_BYTES[lease_id.bit_length()]:
         ttl = SMALL[ttl_s] if ttl_s < SMALL_MAX else varint(ttl_s)

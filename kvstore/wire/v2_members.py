@@ -1,12 +1,12 @@
-"""The members in the JSON of etcd's version 2 store, which comes with a snapshot.
+"""The members in the JSON of etcd's version 2 store, the data of a raft snapshot.
 
     /0/members/<id>/raftAttributes   {"peerURLs":[…]}          and isLearner
     /0/members/<id>/attributes       {"name":…,"clientURLs":[…]}  once they are known
     /0/removed_members/<id>          ""
 
-In a cluster of etcd 3.5 this is the truth. The rows of its `members` table are not: early 3.5 does
-not write there that a learner was promoted, nor what a member publishes. Later versions make this
-text from their rows. Writing it is storage's affair (`storage/v2_store`).
+In a cluster of etcd 3.5 this list is correct, and the rows of its `members` table may be wrong:
+early 3.5 releases do not write promotions of learners and published attributes there. Later
+versions make this text from their rows. `storage/v2_store` writes it.
 """
 
 import json
@@ -22,14 +22,14 @@ _VERSION: Final = "/0/version"
 
 
 class V2Members(NamedTuple):
-    """Who is in, and whose ids may not come back."""
+    """The members, and the ids of removed ones."""
 
     members: dict[MemberId, Member]
     removed: set[MemberId]
 
 
 class Attributes(NamedTuple):
-    """What a member has published."""
+    """The attributes that a member has published."""
 
     member_id: MemberId
     name: str
@@ -37,7 +37,7 @@ class Attributes(NamedTuple):
 
 
 def decode_v2_members(text: bytes) -> V2Members:
-    """Return the members of a version 2 store; raise WireError for what is none."""
+    """Return the members of a version 2 store; raise WireError if it is not one."""
     try:
         namespace = json.loads(text)["Root"]["Children"]["0"]["Children"]
         removed = _children(namespace, "removed_members")
@@ -51,7 +51,7 @@ def decode_v2_members(text: bytes) -> V2Members:
 
 
 def decode_attributes(path: str, value: str) -> Attributes | None:
-    """Return what a version 2 request publishes; None if it is of another path, else WireError."""
+    """Return the attributes in a version 2 request; None for another path; WireError if invalid."""
     if not (path.startswith(_MEMBERS) and path.endswith(_ATTRIBUTES)):
         return None
     try:

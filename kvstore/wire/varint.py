@@ -1,10 +1,10 @@
-"""Varints and field walking: the part of the protobuf encoding the hand-written codecs share.
+"""Varints and fields: the parts of the protobuf encoding that the hand-written codecs share.
 
     300 == 0b10_0101100  →  ac 02        seven bits a byte, the lowest first, bit 7 = "more follows"
     int64 -1             →  nine ff, 01  two's complement, always ten bytes
 
-Decoding follows etcd's (Go) decoder: up to ten bytes, unknown fields are stepped over, groups
-are not known. Whatever is wrong with the bytes ends in a WireError and nothing else.
+Decoding follows etcd's (Go) decoder: up to ten bytes, unknown fields are skipped, groups are
+errors. Invalid bytes raise WireError and no other exception.
 """
 
 from struct import unpack
@@ -16,7 +16,7 @@ from kvstore.errors import KvstoreError
 def _pairs(high: int) -> tuple[bytes, ...]:
     """Return every pair of bytes (0 to 127 with bit 7, 0 to 127 with the bits of high).
 
-    In C: made one by one, the pairs cost every process of ours 4 ms of its start.
+    In C: made one by one, the pairs would cost every process 4 ms at its start.
     """
     pairs = bytearray(2 << 14)
     pairs[0::2] = bytes(range(128, 256)) * 128
@@ -39,7 +39,7 @@ FIXED32: Final = 5
 
 
 class WireError(KvstoreError, ValueError):
-    """Bytes that are no message of the kind they were taken for."""
+    """Bytes that are not a message of the expected kind."""
 
 
 def varint(number: int) -> bytes:
@@ -77,11 +77,6 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     if number > UINT64_MAX:
         raise WireError(f"varint above 2**64 - 1 before offset {at}")
     return number, at
-
-
-def to_int64(number: int) -> int:
-    """Return the signed meaning of an unsigned 64-bit number."""
-    return number - (1 << 64) if number >> 63 else number
 
 
 def read_field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:

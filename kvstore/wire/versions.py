@@ -1,8 +1,8 @@
-"""Versions of servers and clusters: 3.7.1, and what of it members must agree on, 3.7.
+"""Versions of servers (3.7.1) and of clusters (3.7, without the patch).
 
     parse_version("3.7.1-rc.0+git") → 3.7.1        parse_cluster_version("3.6") → 3.6.0
 
-A cluster moves up any number of minors, and down one.
+A cluster version may go up by any number of minors, and down by one.
 """
 
 import json
@@ -17,7 +17,7 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 
 
 class Version(NamedTuple):
-    """A version; pre-release and build are not kept, nothing here depends on them."""
+    """A version; pre-release and build are dropped, nothing here depends on them."""
 
     major: int
     minor: int
@@ -29,20 +29,20 @@ class Version(NamedTuple):
 
     @property
     def without_patch(self) -> "Version":
-        """What members of a cluster have in common."""
+        """The version without its patch, as of a cluster."""
         return Version(self.major, self.minor)
 
     def next_minor(self) -> "Version":
-        """Return the first of the minor after this one."""
+        """Return the first version of the next minor."""
         return Version(self.major, self.minor + 1)
 
     def previous_minor(self) -> "Version":
-        """Return the first of the minor before this one: where a downgrade may lead."""
+        """Return the first version of the previous minor: the target of a downgrade."""
         return Version(self.major, self.minor - 1)
 
 
 def parse_version(text: str) -> Version:
-    """Read major.minor.patch, with -pre-release and +build or without; ValueError if it is not."""
+    """Parse major.minor.patch with optional -pre-release and +build; ValueError otherwise."""
     numbers = text.partition("+")[0].partition("-")[0].split(".")
     if len(numbers) != 3 or not all(_NUMBER.fullmatch(number) for number in numbers):
         raise ValueError(f"{text!r:.80} is no version such as 3.7.1")
@@ -53,7 +53,7 @@ def parse_version(text: str) -> Version:
 
 
 def parse_cluster_version(text: str) -> Version:
-    """Read major.minor or a whole version, without its patch; ValueError if it is neither."""
+    """Parse major.minor or a whole version, and drop the patch; ValueError otherwise."""
     try:
         return parse_version(text).without_patch
     except ValueError:
@@ -61,13 +61,13 @@ def parse_cluster_version(text: str) -> Version:
 
 
 def is_change(before: Version, after: Version) -> bool:
-    """Tell whether a cluster may move from one version to the other: up, or down by one minor."""
+    """Tell whether a cluster version may change from before to after: up, or down by one minor."""
     before, after = before.without_patch, after.without_patch
     return after == before.previous_minor() or (before.major == after.major and before < after)
 
 
 def decode_server_version(body: bytes) -> str:
-    """Return the server's version of what /version on a peer port says; WireError if it is none.
+    """Return the server version from the body of /version on a peer port; WireError if invalid.
 
     {"etcdserver":"3.7.1","etcdcluster":"3.7.0","storage":"3.7.0"}
     """

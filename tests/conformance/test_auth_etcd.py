@@ -14,12 +14,13 @@ import grpc
 import pytest
 from google.protobuf.message import DecodeError, Message
 
-from kvstore.mvcc.backend import BUCKETS, Table
-from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.backend import BUCKETS, Table
+from kvstore.storage.etcd_db.reader import EtcdDbReader
 from kvstore.storage.files import OsFiles
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.wal.record import INITIAL_SNAPSHOT
-from kvstore.storage.wal.wal import Wal, read_last_snapshot
+from kvstore.storage.wal.scan import read_last_snapshot
+from kvstore.storage.wal.wal import Wal
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
 from kvstore.wire.gen import rpc_pb2 as pb

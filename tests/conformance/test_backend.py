@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kvstore.backend import BUCKETS, Backend, Row, Table
 from kvstore.errors import CorruptionError, DataDirError, DefragmentError, StorageFatalError
-from kvstore.mvcc.backend import BUCKETS, Backend, Row, Table
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
 from kvstore.storage.row_limits import KEY_BYTES_MAX

@@ -110,6 +110,14 @@ def test_range_streams_of_several_pieces(pair: Pair, limit: int, count_only: boo
     pair.play("Range", {**WHOLE, "limit": limit, "revision": Now(-1), "keys_only": True})
 
 
+@pytest.mark.parametrize("limit", [0, 11, 25])
+def test_range_streams_in_another_order(pair: Pair, limit: int) -> None:
+    for number in range(30):  # no two keys equal in any target: the order of equal ones is open
+        pair.play("Put", {"key": b"k%03d" % (number * 17 % 30), "value": b"v%d" % (number * 7)})
+    for target in (pb.RangeRequest.CREATE, pb.RangeRequest.MOD, pb.RangeRequest.VALUE):
+        pair.play("Range", {**WHOLE, "limit": limit, "sort_target": target})
+
+
 def test_large_pieces_of_a_range_stream(pair: Pair) -> None:
     for number in range(30):
         pair.play("Put", {"key": b"big%02d" % number, "value": bytes([number]) * 300_000})

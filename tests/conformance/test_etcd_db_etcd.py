@@ -12,7 +12,8 @@ from google.protobuf.message import Message
 
 from kvstore.errors import DataDirError
 from kvstore.server.snapshot_streams import PUMP_INTERVAL_S, SnapshotStreams
-from kvstore.storage.etcd_db.etcd_db import append_digest, check_digest, status
+from kvstore.storage.etcd_db.digest import append_digest, check_digest
+from kvstore.storage.etcd_db.status import status
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.takeover import take_over
 from kvstore.wire.gen import rpc_pb2
@@ -116,8 +117,8 @@ def _tool_status(path: Path) -> dict[str, int]:
 
 def _assert_sound(path: Path) -> None:
     """Have bbolt check the file and etcd's tool agree with ours on all it tells."""
-    told, ours = _tool_status(path), status(path)
-    assert (told["hash"], told["revision"], told["totalSize"]) == (
+    etcds, ours = _tool_status(path), status(path)
+    assert (etcds["hash"], etcds["revision"], etcds["totalSize"]) == (
         ours.hash,
         ours.revision,
         ours.size_bytes,

@@ -2,7 +2,7 @@
 
     13766 14370 14685 17780   a crash loses a write, or tears revision and data apart
     14571 20271               members differ after a snapshot: by auth, by a defragmentation
-    15220 20221               progress that runs ahead of events, or speaks of the past
+    15220 20221               progress that runs ahead of events, or goes back
     15271 17247 17529         watchers go back in time, see twice, or miss what they were slow for
     18089 19179               a delete at the compacted revision is withheld
     18667                     a transaction reads what is compacted on one member alone
@@ -159,7 +159,7 @@ def test_15220_progress_follows_events(client: Client) -> None:
             seen = revisions[-1]
         elif not response.created:
             told = response.header.revision
-            assert told == seen, "progress speaks of events that did not come, or went back"
+            assert told == seen, "progress is ahead of the events, or went back"
         if seen == revision + 150 and told == seen:
             break
     writer.join()

@@ -1,4 +1,4 @@
-"""Real etcd as the other member: its streams, its snapshot, its questions, and ours to it."""
+"""Real etcd as the other member: streams, snapshots and requests in both directions."""
 
 import json
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ def test_a_snapshot_comes_before_the_log(leader: Server, tmp_path: Path) -> None
     assert any("sent database snapshot" in str(line["msg"]) for line in leader.log_records())
 
 
-def test_a_member_that_comes_back_is_dialled_again(leader: Server, tmp_path: Path) -> None:
+def test_a_restarted_member_is_dialled_again(leader: Server, tmp_path: Path) -> None:
     with join(leader, tmp_path / "ours") as ours:
         (real,) = ours.members
         put(leader, "first")
@@ -119,7 +119,7 @@ def test_a_member_that_comes_back_is_dialled_again(leader: Server, tmp_path: Pat
         assert ours.network.counters[real].disconnected >= 1
 
 
-def test_a_removed_member_is_told(leader: Server, tmp_path: Path) -> None:
+def test_a_removed_member_is_notified(leader: Server, tmp_path: Path) -> None:
     with join(leader, tmp_path / "ours") as ours:
         put(leader, "first")
         wait_for(lambda: has(ours, b"first"), "the log")
@@ -127,12 +127,16 @@ def test_a_removed_member_is_told(leader: Server, tmp_path: Path) -> None:
         wait_for(lambda: ours.told_removed, f"410\n{ours.logger.text()}")
 
 
-def test_a_follower_of_etcd_is_etcd_too(leader: Server, tmp_path: Path) -> None:
-    """Questions a joining member asks are answered by etcd as we read them."""
+def test_requests_before_joining(leader: Server, tmp_path: Path) -> None:
+    """The answers of etcd to a member that joins can be read."""
     cluster = questions.fetch_members(["http://127.0.0.1:1", leader.peer_url], PeerTls(), 2.0)
     assert [member.name for member in cluster.members] == ["real"]
-    versions = questions.fetch_version([leader.peer_url], PeerTls(), 2.0)
-    assert (versions.server, versions.cluster) == ("3.5.1", "3.5.0")
+
+    def version() -> questions.Versions:
+        return questions.fetch_version([leader.peer_url], PeerTls(), 2.0)
+
+    assert version().server == "3.5.1"
+    wait_for(lambda: version().cluster == "3.5.0", "the cluster version")
     assert questions.fetch_downgrade_enabled([leader.peer_url], PeerTls(), 2.0) is False
 
 
@@ -148,7 +152,7 @@ def test_probes_are_answered_and_measured(leader: Server, tmp_path: Path) -> Non
         assert not [line for line in lines if str(line.get("remote-peer-id")) == f"{ours.id:x}"]
 
 
-def test_messages_go_as_requests_while_there_is_no_stream(leader: Server, tmp_path: Path) -> None:
+def test_messages_are_posted_while_there_is_no_stream(leader: Server, tmp_path: Path) -> None:
     with join(leader, tmp_path / "ours") as ours:
         (real,) = ours.members
         put(leader, "first")

@@ -1,4 +1,4 @@
-"""Links between two members of ours: order, limits, loss, snapshots, tasks, hostile bytes."""
+"""Links between two members of this project: order, limits, loss, snapshots, tasks, bad bytes."""
 
 import contextlib
 import random
@@ -40,7 +40,7 @@ def beat(commit: int, to: int = B, from_: int = A) -> Message:
     return Message(MessageType.HEARTBEAT, to, from_, 2, commit=commit)
 
 
-def test_messages_arrive_whole_and_in_order(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_messages_arrive_complete_and_in_order(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
     rng = random.Random(1)
     sent = [app(index, rng.randbytes(rng.choice((1, 300, 100_000)))) for index in range(200)]
@@ -54,8 +54,8 @@ def test_messages_arrive_whole_and_in_order(pair: tuple[LinkEnd, LinkEnd]) -> No
     assert b.network.counters[A].received_bytes == a.network.counters[B].sent_bytes
 
 
-def test_appends_go_beside_the_rest(pair: tuple[LinkEnd, LinkEnd]) -> None:
-    """So a large append does not hold up heartbeats: two connections a direction."""
+def test_appends_have_a_stream_of_their_own(pair: tuple[LinkEnd, LinkEnd]) -> None:
+    """A large append does not delay heartbeats: there are two connections per direction."""
     a, b = pair
     peer = a.network._peers[B]
     assert peer.outbound_for(app(1)) is peer.msgapp
@@ -78,7 +78,7 @@ def test_members_on_unix_sockets(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.sock")) == []
 
 
-def test_a_member_that_does_not_read_is_dropped_not_queued_for(
+def test_a_connection_that_is_not_read_is_closed_and_its_queue_dropped(
     pair: tuple[LinkEnd, LinkEnd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = pair
@@ -99,7 +99,7 @@ def test_a_member_that_does_not_read_is_dropped_not_queued_for(
     assert appended == [app(index, big) for index in range(sent - 1)]
 
 
-def test_a_member_nobody_named_gets_nothing(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_an_unknown_member_is_sent_nothing(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, _ = pair
     a.network.send([beat(1, to=C)])
     assert a.turn().unreachable == []
@@ -107,7 +107,7 @@ def test_a_member_nobody_named_gets_nothing(pair: tuple[LinkEnd, LinkEnd]) -> No
     a.await_inbox(lambda inbox: inbox.snapshots_sent == [(C, False)], "the end of the snapshot")
 
 
-def test_messages_to_a_member_that_is_down_are_told(tmp_path: Path) -> None:
+def test_lost_messages_are_reported(tmp_path: Path) -> None:
     with LinkEnd(tmp_path / "a", A) as a:
         a.network.set_members({B: ["http://127.0.0.1:1"]})
         a.network.send([beat(1)])
@@ -117,7 +117,7 @@ def test_messages_to_a_member_that_is_down_are_told(tmp_path: Path) -> None:
         a.await_inbox(lambda inbox: inbox.unreachable.count(B) >= 2, "the loss of the rest")
 
 
-def test_links_come_back_and_members_go(pair: tuple[LinkEnd, LinkEnd], tmp_path: Path) -> None:
+def test_links_are_restored_and_removed(pair: tuple[LinkEnd, LinkEnd], tmp_path: Path) -> None:
     a, b = pair
     since = a.network.active_since_ns(B)
     assert since is not None
@@ -135,7 +135,7 @@ def test_links_come_back_and_members_go(pair: tuple[LinkEnd, LinkEnd], tmp_path:
         assert a.network.active_since_ns(B) is None
 
 
-def test_a_member_moves(pair: tuple[LinkEnd, LinkEnd], tmp_path: Path) -> None:
+def test_a_member_changes_its_urls(pair: tuple[LinkEnd, LinkEnd], tmp_path: Path) -> None:
     a, b = pair
     b.network.stop()
     with LinkEnd(tmp_path / "c", B) as moved:
@@ -144,7 +144,7 @@ def test_a_member_moves(pair: tuple[LinkEnd, LinkEnd], tmp_path: Path) -> None:
         wait_for(lambda: a.network.active_since_ns(B) is not None, "the new address")
 
 
-def test_a_snapshot_crosses_while_messages_do(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_a_snapshot_is_sent_while_messages_are(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
     a.source.path.write_bytes(random.Random(5).randbytes(20 << 20))
     snapshot = Snapshot(SnapshotMetadata(index=77, term=2), b"{}")
@@ -163,7 +163,9 @@ def test_a_snapshot_crosses_while_messages_do(pair: tuple[LinkEnd, LinkEnd]) -> 
     assert list(b.source.path.parent.glob("tmp*")) == []
 
 
-def test_a_snapshot_whose_writing_fails_is_dropped_by_both(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_a_snapshot_that_cannot_be_written_is_dropped_by_both(
+    pair: tuple[LinkEnd, LinkEnd],
+) -> None:
     """All bytes may have been sent by then: only a body that ends properly is a database."""
     a, b = pair
     a.source.failure = OSError("no room")
@@ -176,7 +178,7 @@ def test_a_snapshot_whose_writing_fails_is_dropped_by_both(pair: tuple[LinkEnd, 
     assert list(b.source.path.parent.glob("tmp*")) == []
 
 
-def test_a_snapshot_that_cannot_be_taken_is_told(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_a_snapshot_that_cannot_be_imported_is_reported(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
 
     def refuse(_index: int, _path: Path) -> None:
@@ -256,9 +258,7 @@ def closed(connection: socket.socket) -> bool:
         "POST /raft HTTP/1.1\nHost: x\nContent-Length: -5\n\n",
     ],
 )
-def test_bytes_that_are_no_request_end_the_connection(
-    pair: tuple[LinkEnd, LinkEnd], head: str
-) -> None:
+def test_invalid_requests_end_the_connection(pair: tuple[LinkEnd, LinkEnd], head: str) -> None:
     _, b = pair
     connection = raw_request(b.urls[0], head)
     assert closed(connection.socket)
@@ -266,7 +266,7 @@ def test_bytes_that_are_no_request_end_the_connection(
     assert ask_once(b.urls[0], "GET", "/raft/probing", PeerTls(), 2.0).status == 200
 
 
-def test_a_body_that_breaks_off_leaves_nothing(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_an_incomplete_body_leaves_no_file(pair: tuple[LinkEnd, LinkEnd]) -> None:
     _, b = pair
     snapshot = Snapshot(SnapshotMetadata(index=77, term=2), b"{}")
     body = MessageEncoder().encode(Message(MessageType.SNAP, B, A, 2, snapshot=snapshot))
@@ -280,7 +280,7 @@ def test_a_body_that_breaks_off_leaves_nothing(pair: tuple[LinkEnd, LinkEnd]) ->
     assert list(b.source.path.parent.glob("tmp*")) == []
 
 
-def test_strangers_and_removed_members_are_not_heard(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_messages_of_unknown_and_removed_members_are_dropped(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
     b.removed.add(C)
     for message in (beat(1, from_=C), beat(2, to=C)):
@@ -295,7 +295,7 @@ def test_strangers_and_removed_members_are_not_heard(pair: tuple[LinkEnd, LinkEn
     assert b.await_messages(1) == [beat(5)]
 
 
-def test_a_stream_on_which_the_caller_speaks_is_given_up(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_unexpected_bytes_end_an_outbound_stream(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
     connection = raw_request(b.urls[0], stream_head(b, A))
     assert connection.socket.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
@@ -305,7 +305,7 @@ def test_a_stream_on_which_the_caller_speaks_is_given_up(pair: tuple[LinkEnd, Li
     connect(a, b)  # the real one is back
 
 
-def test_a_newer_stream_replaces_the_older(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_a_new_stream_replaces_the_old_one(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
     a.network.stop()
     outbound = b.network._peers[A].message
@@ -378,7 +378,7 @@ HEAD_200 = b"HTTP/1.1 200 OK\r\nX-Server-Version: 3.5.1\r\nTransfer-Encoding: ch
         b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 70_000 + b"\r\n\r\n",
     ],
 )
-def test_a_member_that_talks_nonsense_is_dialled_again(tmp_path: Path, answer: bytes) -> None:
+def test_invalid_bytes_of_a_stream_cause_another_dial(tmp_path: Path, answer: bytes) -> None:
     false = FalseMember(answer)
     try:
         with LinkEnd(tmp_path / "a", A) as a:
@@ -389,7 +389,7 @@ def test_a_member_that_talks_nonsense_is_dialled_again(tmp_path: Path, answer: b
         false.close()
 
 
-def test_who_is_told_it_was_removed_tells_the_server(tmp_path: Path) -> None:
+def test_the_answer_that_this_member_was_removed_is_reported(tmp_path: Path) -> None:
     false = FalseMember(b"HTTP/1.1 410 Gone\r\nContent-Length: 15\r\n\r\nremoved member\n")
     try:
         with LinkEnd(tmp_path / "a", A) as a:
@@ -401,7 +401,7 @@ def test_who_is_told_it_was_removed_tells_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not native.is_available(), reason="the native transport is not built")
-def test_one_sleep_for_clients_and_members(pair: tuple[LinkEnd, LinkEnd]) -> None:
+def test_clients_and_members_are_polled_together(pair: tuple[LinkEnd, LinkEnd]) -> None:
     a, b = pair
     transport = native.NativeTransport(["http://127.0.0.1:0"], [rpc.PUT])
     try:

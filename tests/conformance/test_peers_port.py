@@ -1,4 +1,4 @@
-"""The peer port, request for request on real etcd and on ours: statuses, headers, texts."""
+"""The same requests to the peer ports of etcd and of this project: statuses, headers, texts."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -87,7 +87,7 @@ def text(answer: Answer) -> tuple[int, str]:
         ("GET", f"/raft/stream/msgapp/{OTHER:x}", (404, "error sender not found\n")),
     ],
 )
-def test_what_is_turned_away(
+def test_refused_requests(
     target: Target, method: str, path: str, expected: tuple[int, str]
 ) -> None:
     assert text(target.ask(method, path)) == expected
@@ -108,7 +108,7 @@ def test_allowed_methods_are_named(target: Target) -> None:
     ("method", "path"),
     [("POST", "/raft"), ("POST", "/raft/snapshot"), ("GET", f"/raft/stream/message/{OTHER:x}")],
 )
-def test_versions_and_clusters_must_fit(target: Target, method: str, path: str) -> None:
+def test_versions_and_cluster_ids_are_checked(target: Target, method: str, path: str) -> None:
     too_old = target.ask(method, path, X_Server_Version="2.3.0")
     assert text(too_old) == (412, "incompatible version\n")
     assert text(target.ask(method, path, X_Server_Version=None)) == (412, "incompatible version\n")
@@ -122,7 +122,7 @@ def test_versions_and_clusters_must_fit(target: Target, method: str, path: str) 
     assert text(both) == (412, "incompatible version\n")
 
 
-def test_bodies_that_are_no_messages(target: Target) -> None:
+def test_invalid_bodies(target: Target) -> None:
     assert text(target.ask("POST", "/raft", b"\xff\xff")) == (
         400,
         "error unmarshalling raft message\n",
@@ -144,7 +144,7 @@ def test_a_message_for_another_member(target: Target) -> None:
     assert answer.headers["connection"] == "close"
 
 
-def test_errors_look_like_go_s(target: Target) -> None:
+def test_errors_have_the_form_of_go(target: Target) -> None:
     answer = target.ask("GET", "/nothing")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -159,7 +159,7 @@ def test_probing(target: Target) -> None:
     assert answer.body.endswith(b'"}\n')
 
 
-def test_a_question_reaches_the_node(target: Target) -> None:
+def test_a_request_reaches_the_node(target: Target) -> None:
     if target.kind == "etcd":
         pytest.skip("asks what the tests' own node answers")
     answer = target.ask("POST", "/leases?x=1", b"body")

@@ -1,4 +1,4 @@
-"""What members ask each other over HTTP, asked of real etcd and of ours: bodies and statuses."""
+"""HTTP requests between members, sent to etcd and to this project: bodies and statuses."""
 
 import json
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_members(server: Server) -> None:
     assert answer.body.decode() == text
 
 
-def test_promotions_that_cannot_be(server: Server) -> None:
+def test_impossible_promotions(server: Server) -> None:
     unknown = ask(server, "POST", "/members/promote/12345")
     assert (unknown.status, unknown.body) == (404, b"membership: ID not found\n")
     (member,) = fetch_members([server.peer_url], PeerTls(), 5.0).members

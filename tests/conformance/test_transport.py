@@ -1,4 +1,4 @@
-"""What every transport must do, told through its Protocol and real gRPC clients.
+"""What every transport must do, tested through its Protocol and real gRPC clients.
 
 A transport joins by adding itself to IMPLEMENTATIONS; the tests know no other name of it.
 """
@@ -280,7 +280,7 @@ def test_a_long_token_arrives(driver: Driver, channel: grpc.Channel) -> None:
     assert driver.seen.metadata == {call_id: {"token": token}}
 
 
-def test_a_reply_to_nobody_is_dropped(driver: Driver, channel: grpc.Channel) -> None:
+def test_a_reply_without_a_call_is_dropped(driver: Driver, channel: grpc.Channel) -> None:
     driver.flush(replies=[(999, 0, b"x")], deliveries=[(998, b"a", b"b")], ends=[(997, 0, b"")])
     future = channel.unary_unary(PUT).future(b"x")
     [(call_id, _, _)] = driver.until(lambda seen: seen.calls).calls
@@ -288,7 +288,7 @@ def test_a_reply_to_nobody_is_dropped(driver: Driver, channel: grpc.Channel) -> 
     assert future.result(WAIT_S) == b"still here"
 
 
-def test_what_is_not_served_is_refused_in_gos_words(driver: Driver, channel: grpc.Channel) -> None:
+def test_unknown_methods_are_refused_with_gos_text(driver: Driver, channel: grpc.Channel) -> None:
     def refusal(path: str) -> tuple[grpc.StatusCode, str]:
         return code_and_text(channel.unary_unary(path).future(b"x").exception(WAIT_S))
 
@@ -536,7 +536,7 @@ def test_a_call_given_up_before_it_was_polled_is_not_gone_before_it_came(
             assert set(inbox.gone) <= came
 
 
-def test_the_backlog_of_a_slow_reader_is_told_and_its_end_wakes_the_driver(
+def test_the_backlog_of_a_slow_reader_is_reported_and_its_end_wakes_the_driver(
     driver: Driver, sender: Sender
 ) -> None:
     [(stream_id, _)] = driver.until(lambda seen: seen.opened).opened
@@ -897,13 +897,13 @@ def test_a_call_without_a_whole_request_is_answered_as_go_does(
     assert not driver.seen.calls
 
 
-def test_a_path_that_is_no_method_name_is_refused_in_gos_words(driver: Driver) -> None:
+def test_a_path_that_is_no_method_name_is_refused_with_gos_text(driver: Driver) -> None:
     with raw_connection(driver) as (raw, _):
         raw.sendall(open_call("/Put", b"\0\0\0\0\x01x", end=True))
         assert read_status(raw) == ("12", 'malformed method name: "/Put"')
 
 
-def test_a_path_without_a_slash_is_refused_in_gos_words_or_as_malformed(driver: Driver) -> None:
+def test_a_path_without_a_slash_is_refused_with_gos_text_or_as_malformed(driver: Driver) -> None:
     with raw_connection(driver) as (raw, _):
         raw.sendall(open_call("Put", b"\0\0\0\0\x01x", end=True))
         with contextlib.suppress(StreamReset):
@@ -934,7 +934,9 @@ def test_requests_are_not_read_while_too_much_waits(start: StartDriver) -> None:
         assert all(future.result(WAIT_S) == b"ok" for future in futures)
 
 
-def test_garbage_on_a_connection_harms_nobody(driver: Driver, channel: grpc.Channel) -> None:
+def test_garbage_on_a_connection_does_not_affect_others(
+    driver: Driver, channel: grpc.Channel
+) -> None:
     host, port = driver.target.split(":")
     for junk in (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x00\xff" * 20, b"\x00" * 500):
         with socket.create_connection((host, int(port)), timeout=WAIT_S) as raw:

@@ -153,7 +153,7 @@ def test_streams_in_gzip(echo: Echo) -> None:
         requests.put(None)
 
 
-def test_what_cannot_be_sent_is_told_instead(start: Callable[..., Echo]) -> None:
+def test_an_error_is_sent_instead_of_an_oversized_message(start: Callable[..., Echo]) -> None:
     echo = start(send_bytes_max=10)
     text = "grpc: trying to send message larger than max (11 vs. 10)"
     with grpc.insecure_channel(echo.target) as channel:
@@ -242,7 +242,7 @@ def test_headers_without_end_cost_the_connection(echo: Echo) -> None:
     echo.is_well()
 
 
-def test_rapid_resets_are_cut_off_and_every_call_told_gone(echo: Echo) -> None:
+def test_rapid_resets_close_the_connection_and_every_call_is_reported_as_gone(echo: Echo) -> None:
     echo.answering = False
     with RawConnection(echo.target) as client:
         try:
@@ -290,7 +290,7 @@ def test_a_client_that_answers_pings_is_kept(start: Callable[..., Echo]) -> None
         assert answered == 8
 
 
-def test_too_many_pings_are_told_as_go_does(start: Callable[..., Echo]) -> None:
+def test_too_many_pings_are_answered_as_in_go(start: Callable[..., Echo]) -> None:
     echo = start(keepalive_min_s=60.0)
     with RawConnection(echo.target) as client:
         client.send(frame(raw.PING, 0, 0, b"12345678") * 6)
@@ -389,7 +389,7 @@ def _mutate(random_: random.Random, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_mutated_sessions_harm_nobody(echo: Echo, seed: int) -> None:
+def test_mutated_sessions_do_not_affect_others(echo: Echo, seed: int) -> None:
     random_ = random.Random(seed)
     for _ in range(60):
         with socket.create_connection(echo.target.split(":"), timeout=WAIT_S) as client:

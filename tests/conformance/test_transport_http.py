@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from kvstore.batch import Inbox, Outbox, Request
+from kvstore.batch import Inbox, Outbox, PortRequest
 from kvstore.transport import native
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc
@@ -53,7 +53,7 @@ class Site:
             self.transport.flush(out)
 
     @staticmethod
-    def _answer(request: Request) -> tuple[int, int, list[tuple[str, str]], bytes]:
+    def _answer(request: PortRequest) -> tuple[int, int, list[tuple[str, str]], bytes]:
         request_id, method, target, _, body = request
         assert body is not None
         text = f"{method} {target} {len(body)}".encode()

@@ -216,8 +216,8 @@ def test_everything_on_a_unix_socket(
                 context = ssl.create_default_context(cafile=authority.file)
                 with context.wrap_socket(stream, server_hostname="localhost") as secured:
                     post(secured)
-    told = [dict(request[3])[":scheme"] for request in echo.seen.requests]
-    assert told == [{"unix": "http", "unixs": "https"}[scheme] for scheme in schemes]
+    schemes_seen = [dict(request[3])[":scheme"] for request in echo.seen.requests]
+    assert schemes_seen == [{"unix": "http", "unixs": "https"}[scheme] for scheme in schemes]
     assert dict(echo.seen.requests[0][3])[":peer"] == str(path)
 
 

@@ -26,7 +26,8 @@ from kvstore.storage.wal.record import (
     encode_records,
     encode_snapshot_body,
 )
-from kvstore.storage.wal.wal import Wal, read_last_snapshot, read_snapshots
+from kvstore.storage.wal.scan import read_last_snapshot, read_snapshots
+from kvstore.storage.wal.wal import Wal
 from kvstore.wire import internal
 from kvstore.wire.gen import rpc_pb2
 from kvstore.wire.members import Member

@@ -1,8 +1,7 @@
-"""What clients must not send, do not read, or do not finish: answered as etcd answers, survived."""
+"""Invalid, unread and unfinished input of clients: answered as by etcd, and survived."""
 
 import os
 import random
-import signal
 import socket
 import struct
 import subprocess
@@ -21,6 +20,7 @@ from kvstore.errors import Code
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import varint
+from tests.support import pausing
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, ours, running
 
@@ -112,8 +112,8 @@ def test_binary_keys_and_values(client: Client) -> None:
     ],
 )
 def test_an_empty_key(client: Client, method: int, request_message: Any) -> None:
-    told = client.refused(method, request_message)
-    assert told == (Code.INVALID_ARGUMENT, "etcdserver: key is not provided")
+    refusal_found = client.refused(method, request_message)
+    assert refusal_found == (Code.INVALID_ARGUMENT, "etcdserver: key is not provided")
 
 
 def test_revisions_that_are_not_there(client: Client) -> None:
@@ -144,7 +144,7 @@ def test_revisions_that_are_not_there(client: Client) -> None:
 MALFORMED = [b"\x0a\xff\x01x", b"\x00\x01", b"\xff" * 11, b"\x0b\x08\x01"]
 
 
-def test_bytes_that_are_no_message(server: Server, client: Client) -> None:
+def test_invalid_messages(server: Server, client: Client) -> None:
     for method in rpc.METHODS:
         # protobuf lets a field number of zero pass where a message has no fields at all.
         for body in MALFORMED if method.request.DESCRIPTOR.fields else MALFORMED[2:]:
@@ -185,12 +185,12 @@ def test_what_is_nested_too_deep(client: Client) -> None:
 @pytest.mark.parametrize(
     "path", ["/etcdserverpb.KV/Nothing", "/no.Service/Range", "/", "/etcdserverpb.KV/"]
 )
-def test_methods_there_are_not(client: Client, path: str) -> None:
+def test_unknown_methods(client: Client, path: str) -> None:
     assert client.refused_path(path, b"")[0] == Code.UNIMPLEMENTED
 
 
 def test_half_a_connection(server: Server, client: Client) -> None:
-    """Sockets that say nothing, half a preface, garbage, or an endless header."""
+    """Silent sockets, half a preface, garbage, an endless header."""
     held = []
     for first in (b"", PREFACE[:10], b"GET / HTTP/1.1\r\n\r\n", os.urandom(500), PREFACE):
         for _ in range(10):
@@ -268,7 +268,7 @@ def test_a_client_that_is_killed(server: Server, client: Client) -> None:
     assert "Traceback" not in server.log()
 
 
-def test_a_client_that_stands_still(server: Server, client: Client) -> None:
+def test_a_stopped_client(server: Server, client: Client) -> None:
     """A watcher's process is stopped in mid-stream: its connection stays, nothing is read."""
     root = Path(__file__).parents[2]
     child = subprocess.Popen(
@@ -282,7 +282,7 @@ def test_a_client_that_stands_still(server: Server, client: Client) -> None:
     assert child.stdin is not None
     try:
         assert child.stdout.readline() == "ready\n"
-        os.kill(child.pid, signal.SIGSTOP)
+        pausing.pause(child.pid)
         for _ in range(60):
             client.put(b"vanish", bytes(1000))  # 1000 events each
         assert client.is_alive()

@@ -1,6 +1,6 @@
 """Clusters of real processes under load while things break.
 
-Each test ends with everything mended: the cluster goes on within a bounded time, all members are
+Each test ends with all faults removed: the cluster goes on within a bounded time, all members are
 equal, and the history clients recorded is one that a single store could have given them (see
 `tests/support/cluster_history.py`).
 
@@ -113,8 +113,8 @@ def test_loss_and_delay(tmp_path: Path, network: Network) -> None:
             for rule in ({"delay_ms": 20.0}, {"loss": 0.05}, {"loss": 0.02, "delay_ms": 10.0}):
                 network.everywhere(**rule)
                 load.wait_for_progress(30 * ROUNDS)
-            told = network.heal()
-            assert told["lost"] > 0, told
+            counts = network.heal()
+            assert counts["lost"] > 0, counts
             load.wait_for_progress(timeout_s=BACK_S)
         load.check()
 

@@ -14,9 +14,10 @@ import lmdb
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from kvstore.mvcc.backend import BUCKETS
+from kvstore.backend import BUCKETS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import pausing
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, ours, running
 
@@ -71,9 +72,9 @@ def test_a_newer_version_in_the_database(stopped: Server, bucket: bytes) -> None
         with env.begin(write=True) as txn:
             assert txn.get(key, db=table) == b"3.7.0"
             txn.put(key, b"3.8.0", db=table)
-    told = refusal(stopped)
-    assert "3.8.0" in told
-    assert "3.7" in told
+    text = refusal(stopped)
+    assert "3.8.0" in text
+    assert "3.7" in text
 
 
 def test_a_newer_format_of_the_database(stopped: Server) -> None:
@@ -82,9 +83,9 @@ def test_a_newer_format_of_the_database(stopped: Server) -> None:
         env.begin(write=True) as txn,
     ):
         txn.put(b"kvstore", msgpack.packb({"format": 99, "created_by": "9.9.9"}))
-    told = refusal(stopped)
-    assert "format 99" in told
-    assert "9.9.9" in told
+    text = refusal(stopped)
+    assert "format 99" in text
+    assert "9.9.9" in text
 
 
 def test_the_log_of_another_member(tmp_path: Path) -> None:
@@ -107,9 +108,9 @@ def test_the_log_of_another_member(tmp_path: Path) -> None:
 def test_the_log_is_missing(stopped: Server) -> None:
     wal = stopped.data_dir / "member/wal"
     wal.rename(stopped.data_dir.parent / "wal")
-    told = refusal(stopped)
-    assert str(wal) in told
-    assert "missing or empty" in told
+    text = refusal(stopped)
+    assert str(wal) in text
+    assert "missing or empty" in text
     (stopped.data_dir.parent / "wal").rename(wal)
     assert holds_the_key(stopped)
 
@@ -129,9 +130,9 @@ def test_the_database_is_missing(tmp_path: Path) -> None:
         assert server.stop() == 0
     assert list((server.data_dir / "member/snap").glob("*.snap"))
     state.rename(tmp_path / "lmdb")
-    told = refusal(server)
-    assert str(state) in told
-    assert "entries between are missing" in told
+    text = refusal(server)
+    assert str(state) in text
+    assert "entries between are missing" in text
     shutil.rmtree(state)  # the empty one the refused start left
     (tmp_path / "lmdb").rename(state)
     assert holds_the_key(server)
@@ -236,10 +237,10 @@ def test_paused_and_resumed(tmp_path: Path) -> None:
     with running(ours(tmp_path / "data")) as server, Client(server.endpoint) as client:
         lease = client.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=60)).ID
         client.put(b"k", b"v", lease)
-        os.kill(server.pid, signal.SIGSTOP)
+        pausing.pause(server.pid)
         with pytest.raises(grpc.RpcError):
             client.call(rpc.PUT, pb.PutRequest(key=b"k", value=b"w"), timeout_s=1.5)
-        os.kill(server.pid, signal.SIGCONT)
+        pausing.resume(server.pid)
         assert client.is_alive()
         left = client.call(rpc.LEASE_TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=lease))
         assert 50 < left.TTL <= 60

@@ -1,4 +1,4 @@
-"""A disk that is full: the server stops and says so, or goes on; what it acknowledged is there."""
+"""A full disk: the server stops with an error, or goes on; acknowledged writes are kept."""
 
 import re
 import resource
@@ -83,7 +83,7 @@ def test_a_file_that_may_not_grow_stops_the_server(tmp_path: Path) -> None:
 
 
 def test_a_log_that_may_not_grow_leaves_the_database_as_it_is(tmp_path: Path) -> None:
-    """The rows not committed by then are the log's to bring back, once."""
+    """Rows that were not committed are restored from the log, once."""
     server = ours(tmp_path / "data", extra=["--backend-batch-interval=1h"])
     with running(server):
         with Client(server.endpoint) as client:

@@ -187,7 +187,7 @@ class Load:
 
 
 def settle(ledger: Ledger, client: Client) -> None:
-    """Hold the state against the ledger, then take what was in flight as it turned out."""
+    """Check the state against the ledger, then record the outcome of what was in flight."""
     found = client.range()
     rows = {kv.key: (kv.mod_revision, kv.value) for kv in found.kvs}
     assert found.header.revision >= ledger.seen_revision, "the revision went back"
@@ -243,7 +243,7 @@ def compacted_revision(client: Client) -> int:
 
 
 def replayed_hash(events: list[Any], data_dir: Path) -> tuple[int, int]:
-    """Play a whole history to a new member; return its (revision, HashKV)."""
+    """Replay a whole history to a new member; return its (revision, HashKV)."""
     harness = Harness(data_dir, Disk(in_memory=True))
     leases = {event.kv.lease for event in events if event.kv.lease}
     calls: list[tuple[int, Any]] = [

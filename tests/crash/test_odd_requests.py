@@ -1,4 +1,4 @@
-"""Well-formed messages nobody in his right mind sends, thousands of them, to a real Node.
+"""Thousands of well-formed but unusual messages to a real Node.
 
 Each is answered once; the node never raises; what the log kept of them makes the same state again.
 """
@@ -12,7 +12,6 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from kvstore.batch import Inbox
-from kvstore.node.router import SERVICES
 from kvstore.server.auth.password_tasks import PasswordTasks
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -87,7 +86,7 @@ def test_odd_requests(tmp_path: Path) -> None:
     disk = Disk(in_memory=True)
     harness = Harness(tmp_path / "data", disk, ["--bcrypt-cost=4"])
     tasks = PasswordTasks(lambda: None, None)
-    served = sorted(harness.node.methods - set(SERVICES)) + [rpc.PUT, rpc.TXN, rpc.DELETE_RANGE] * 8
+    served = sorted(harness.node.methods - rpc.COMPOSED) + [rpc.PUT, rpc.TXN, rpc.DELETE_RANGE] * 8
     streams: list[int] = []
     for _ in range(BATCHES):
         inbox = Inbox()
@@ -136,8 +135,8 @@ def turn(harness: Harness, tasks: PasswordTasks, inbox: Inbox) -> None:
 
 def _disarm(harness: Harness) -> None:
     """Clear what alarms were raised: with them, all the rest would only be refused."""
-    told: Any = harness.call(rpc.ALARM, pb.AlarmRequest())
-    for alarm in told.alarms:
+    response: Any = harness.call(rpc.ALARM, pb.AlarmRequest())
+    for alarm in response.alarms:
         request = pb.AlarmRequest(
             action=pb.AlarmRequest.DEACTIVATE, memberID=alarm.memberID, alarm=alarm.alarm
         )

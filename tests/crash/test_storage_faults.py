@@ -1,6 +1,6 @@
 """A write, sync, rename or commit fails: at every one of them, in a life that uses them all.
 
-The law: the node stops with an error that says so; what it had answered by then is on disk; the
+The rule: the node stops with an error that says so; what it had answered by then is on disk; the
 next start finds the state of some moment between the last answer and the last request.
 """
 
@@ -25,7 +25,7 @@ FOREVER_S = 1_000_000
 
 
 def requests() -> Iterator[tuple[int, Message]]:
-    """Return a life of one client: every kind of write, some refused, long work between."""
+    """Return the requests of one client: every kind of write, some refused, long work between."""
     for number in range(STEPS):
         key = b"key%d" % (number % 7)
         match number % 9:
@@ -64,9 +64,9 @@ def state(harness: Harness) -> tuple[object, ...]:
     bound = []
     for lease in sorted(each.ID for each in leases.leases):
         asked = pb.LeaseTimeToLiveRequest(ID=lease, keys=True)
-        told = harness.call(rpc.LEASE_TIME_TO_LIVE, asked)
-        assert isinstance(told, pb.LeaseTimeToLiveResponse)
-        bound.append((lease, told.grantedTTL, sorted(told.keys)))
+        response = harness.call(rpc.LEASE_TIME_TO_LIVE, asked)
+        assert isinstance(response, pb.LeaseTimeToLiveResponse)
+        bound.append((lease, response.grantedTTL, sorted(response.keys)))
     return (
         found.header.revision,
         [kv.SerializeToString() for kv in found.kvs],
@@ -87,7 +87,7 @@ def live(harness: Harness, *, seen: list[tuple[object, ...]] | None = None) -> I
 
 
 def history(data_dir: Path, disk: Disk) -> tuple[list[tuple[object, ...]], int]:
-    """Live without a fault; return the state after each request and the number of disk calls."""
+    """Run without a fault; return the state after each request and the number of disk calls."""
     harness = Harness(data_dir, disk, FLAGS, segment_bytes=SEGMENT_BYTES)
     seen = [state(harness)]
     for _ in live(harness, seen=seen):
@@ -134,7 +134,7 @@ def _fail_each(
 
 
 def _until_it_fails(data_dir: Path, disk: Disk) -> tuple[int, bool]:
-    """Live on a disk that fails; return how many requests were answered, and whether it failed."""
+    """Run on a failing disk; return how many requests were answered, and whether it failed."""
     answered = 0
     harness = None
     try:

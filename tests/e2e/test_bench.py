@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import h2, kvload
+from kvstore.transport import native
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,12 +61,52 @@ def test_clusters_and_security_and_kubernetes_are_measured(name: str, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["clients", "embedded", "http"])
+def test_what_other_programs_use_is_measured(name: str, tmp_path: Path) -> None:
+    if why := h2.missing() or ("" if native.is_available() else "the crate was not built"):
+        pytest.skip(why)
+    results = tmp_path / "results"
+    done = bench("--quick", name, f"--work={tmp_path}", f"--results={results}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((results / f"{name}.json").read_text())
+    assert all(row["kvstore"]["rounds"] for row in found["figures"])
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["api-server", "api-pods"])
+def test_api_servers_are_measured(name: str, tmp_path: Path) -> None:
+    if why := kvload.missing():
+        pytest.skip(why)
+    results = tmp_path / "results"
+    done = bench("--quick", name, f"--work={tmp_path}", f"--results={results}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((results / f"{name}.json").read_text())
+    assert all(row["kvstore"]["rounds"] for row in found["figures"])
+    assert "No kube-apiserver and etcd were given" in (results / "README.md").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_a_program_to_compare_with_must_be_there() -> None:
+    done = bench("--quick", "api-server", "--program", "etcd=/nowhere/etcd")
+    assert done.returncode == 2
+    assert (
+        "etcd=/nowhere/etcd: not one of kube-apiserver, etcd, kube-scheduler and its file"
+        in done.stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("size", "said"),
     [
         ("objects=0", "objects=0: not NAME=COUNT with a count above 0"),
         ("objects", "objects: not NAME=COUNT with a count above 0"),
-        ("subjects=5", "unknown size subjects; there are entries, mib, objects"),
+        (
+            "subjects=5",
+            "unknown size subjects; there are entries, mib, nodes, objects, pods, watchers",
+        ),
     ],
 )
 def test_bad_sizes_are_refused(size: str, said: str) -> None:

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kvstore.config.model import Config
+from kvstore.config.model import DiscoveryConfig
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.runtime.log.log import Log
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.discovery.discovery import (
     BAD_SIZE,
     FULL_CLUSTER,
@@ -26,7 +27,7 @@ from tests.support.servers import Server, etcd, etcdctl, free_ports, ours, runni
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("discovery")]
 
-SILENT = Log([], "info")
+SILENT = LineLogger([], "info")
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +36,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def settings(registry: Server, token: str, *flags: str) -> Config:
+def settings(registry: Server, token: str, *flags: str) -> DiscoveryConfig:
     return configure(
         read_command_line(
             [f"--discovery-endpoints={registry.endpoint}", f"--discovery-token={token}", *flags]
         ),
         {},
-    )
+    ).discovery
 
 
 def join(registry: Server, token: str, member_id: int, contents: str, *flags: str) -> str:
@@ -90,7 +91,7 @@ def test_what_others_registered_may_be_nonsense(registry: Server) -> None:
 def test_a_registry_that_does_not_answer_is_asked_again(registry: Server) -> None:
     etcdctl(registry, "put", key("late", "_config/size"), "1")
     config = settings(registry, "late", "--discovery-dial-timeout=200ms")
-    config.values["discovery-endpoints"] = (f"127.0.0.1:{free_ports(1)[0]}",)
+    config = replace(config, endpoints=(f"127.0.0.1:{free_ports(1)[0]}",))
     pauses: list[float] = []
 
     def sleep(pause_s: float) -> None:
@@ -101,7 +102,7 @@ def test_a_registry_that_does_not_answer_is_asked_again(registry: Server) -> Non
     with open_registry(config) as opened, pytest.raises(InterruptedError):
         Discovery(opened, "late", SILENT, sleep).join(1, "a=http://h:1")
     assert pauses == [2, 4, 8]
-    config.values["discovery-endpoints"] += (registry.endpoint,)
+    config = replace(config, endpoints=(*config.endpoints, registry.endpoint))
     with open_registry(config) as opened:
         assert Discovery(opened, "late", SILENT).join(1, "a=http://h:1") == "a=http://h:1"
 

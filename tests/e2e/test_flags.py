@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 
+from kvstore.client.errors import StoreError
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.server.boot.snapshot_source import SnapshotSource
@@ -72,9 +72,9 @@ def size_bytes(server: Server) -> int:
 def messages_until_ready(server: Server) -> list[object]:
     deadline_s = time.monotonic() + 20
     while time.monotonic() < deadline_s:
-        told = [record["msg"] for record in server.log_records()]
-        if "serving client traffic" in told:
-            return told
+        messages = [record["msg"] for record in server.log_records()]
+        if "serving client traffic" in messages:
+            return messages
         time.sleep(0.02)
     raise AssertionError(f"never ready:\n{server.log()}")
 
@@ -100,9 +100,9 @@ def test_another_server_may_share_the_ports_if_both_agree(tmp_path: Path, transp
     second = ours(tmp_path / "second", extra=shared, ports=ports)
     alone = ours(tmp_path / "alone", extra=flags, ports=ports)
     with running(first), running(second):
-        told = messages_until_ready(second)  # either may answer at the port
-        assert "raft-read-timeout increased to minimum value: 5s" in told
-        assert not [msg for msg in told if "raft-write-timeout" in str(msg)]
+        messages = messages_until_ready(second)  # either may answer at the port
+        assert "raft-read-timeout increased to minimum value: 5s" in messages
+        assert not [msg for msg in messages if "raft-write-timeout" in str(msg)]
         alone.start(wait=False)
         assert alone.process is not None
         try:
@@ -135,7 +135,7 @@ def test_a_certificate_of_its_own_is_shown(tmp_path: Path) -> None:
             assert source.status().version == "3.7.1"
             source.close()
         source = SnapshotSource(url, configure(read_command_line([trusted]), {}))
-        with pytest.raises(grpc.RpcError):
+        with pytest.raises(StoreError):
             source.status()
         source.close()
 

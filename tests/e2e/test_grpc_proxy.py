@@ -225,7 +225,7 @@ def test_pages(place: str, front: Proxy) -> None:
     assert "etcd_server_has_leader" not in own
 
 
-def test_what_the_cluster_refuses_is_refused_with_its_words(front: Proxy) -> None:
+def test_errors_of_the_cluster_are_passed_on(front: Proxy) -> None:
     with Client(front.endpoint) as client:
         assert client.refused(rpc.PUT, pb.PutRequest()) == (
             Code.INVALID_ARGUMENT,
@@ -555,6 +555,7 @@ def test_over_grpcio_before_our_own_server(tmp_path: Path) -> None:
                 "--experimental-serializable-ordering",
                 f"--metrics-addr=http://127.0.0.1:{metrics}",
                 "--endpoints-auto-sync-interval=200ms",
+                "--debug",
                 "--experimental-enable-grpc-logging",
                 ready=READY,
             )
@@ -576,6 +577,7 @@ def test_over_grpcio_before_our_own_server(tmp_path: Path) -> None:
         assert page(address, "/health")[0] == 200
         reason = '{"health":"false","reason":"no connection to proxy"}\n'
         assert page(address, "/proxy/health") == (503, reason)
+        assert front.wait_for("set etcd endpoints by autoSync")["endpoints"] == [server.client_url]
         logged = front.wait_for("received payload logged as grpc.request.content field")
         assert logged["grpc.service"] == "etcdserverpb.KV"
         assert json.loads(logged["grpc.request.content"])["key"]

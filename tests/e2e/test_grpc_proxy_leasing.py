@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kvstore.client import ClientOptions
 from kvstore.errors import Code
 from kvstore.proxy.cluster_kv import ClusterKv
-from kvstore.proxy.leasing.leasing import LeasingKv
+from kvstore.proxy.leasing.leasing_kv import LeasingKv
 from kvstore.proxy.leasing.ownership import Ownership
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream
 from kvstore.runtime.local_client import CallRefusedError
-from kvstore.runtime.log.log import Log
-from kvstore.transport.grpcio.dial import DialTls
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import pausing
 from tests.support.proxies import ETCDS, OURS, Proxy, proxy
 from tests.support.row_history import Seen, held, now_s, rows, trouble
 from tests.support.rpc_client import Client
@@ -36,6 +37,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("grpc-proxy leasing")]
 PREFIX = "leasing/"
 READY = "started gRPC proxy"
 WAIT_S = 20.0
+TXN_OPS_MAX = 128  # --max-txn-ops
 
 
 class Stage(NamedTuple):
@@ -231,6 +233,27 @@ def test_transactions(clients: tuple[Client, Client, Client]) -> None:
     same()
 
 
+def test_a_write_of_half_as_many_owned_keys_as_a_transaction_may_have(
+    clients: tuple[Client, Client, Client],
+) -> None:
+    direct, first, _ = clients
+    half = [b"half%03d" % number for number in range(TXN_OPS_MAX // 2)]
+    for each in half:
+        first.put(each, b"0")
+        owned(direct, first, each)
+    for value in (b"1", b"2"):
+        done = first.call(rpc.TXN, pb.TxnRequest(success=[putting(each, value) for each in half]))
+        assert done.succeeded
+        assert len(done.responses) == len(half)
+        for each in half:
+            assert row(first, each) == row(direct, each)
+            assert row(direct, each).mod_revision == done.header.revision
+    whole = [b"half%03d" % number for number in range(TXN_OPS_MAX + 1)]
+    refused = first.refused(rpc.TXN, pb.TxnRequest(success=[putting(each, b"3") for each in whole]))
+    assert refused == (Code.INVALID_ARGUMENT, "etcdserver: too many operations in txn request")
+    assert row(first, half[0]).value == b"2"
+
+
 def test_a_writer_elsewhere_gets_the_key_and_the_owner_the_value(
     clients: tuple[Client, Client, Client],
 ) -> None:
@@ -324,9 +347,9 @@ def test_inside_a_namespace(stage: Stage, tmp_path: Path) -> None:
 
 async def own_one(server: Server, ttl_s: int) -> tuple[LeasingKv, Ownership, Upstream]:
     """Return what owns the key `far` with the value 1."""
-    upstream = Upstream([server.client_url], DialTls(), (), Log([], "info"))
+    upstream = Upstream([server.client_url], ClientOptions(), LineLogger([], "info"))
     cluster, prefix = ClusterKv(upstream, None), Namespace("far-leasing/")
-    ownership = Ownership(upstream, cluster, prefix, None, Log([], "info"), ttl_s=ttl_s)
+    ownership = Ownership(upstream, cluster, prefix, None, LineLogger([], "info"), ttl_s=ttl_s)
     return LeasingKv(cluster, ownership, prefix), ownership, upstream
 
 
@@ -356,7 +379,7 @@ def test_owned_keys_are_read_without_the_cluster_until_the_session_ends(
 
         await until_so(is_owned)
         assert server.process is not None
-        server.process.send_signal(signal.SIGSTOP)
+        pausing.pause(server.pid)
         try:
             assert await value_of(kv, b"far") == b"1"
 
@@ -368,7 +391,7 @@ def test_owned_keys_are_read_without_the_cluster_until_the_session_ends(
             done, _ = await asyncio.wait([late], timeout=0.2)
             assert not done
         finally:
-            server.process.send_signal(signal.SIGCONT)
+            pausing.resume(server.pid)
         assert await late == b"1"
         await until_so(is_owned)
         await ownership.close()

@@ -154,7 +154,7 @@ def test_a_large_stream_to_a_slow_reader(place: Place) -> None:
     assert hashlib.sha256(data[:-32]).digest() == data[-32:]
 
 
-def test_clients_that_go_away_harm_nobody(place: Place) -> None:
+def test_disconnecting_clients_do_not_affect_others(place: Place) -> None:
     wires = [Wire(place.port) for _ in range(20)]
     for wire in wires:
         post_chunked(wire, "/v3/watch")

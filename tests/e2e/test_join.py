@@ -41,16 +41,16 @@ def stack() -> Iterator[ExitStack]:
 def add(to: Server, joiner: Server, *flags: str) -> str:
     """Announce a member, as soon as the others let it; return its id."""
     command = ("member", "add", joiner.name, f"--peer-urls={joiner.peer_url}", *flags)
-    told = ""
+    output = ""
 
     def is_added() -> bool:
-        nonlocal told
+        nonlocal output
         done = etcdctl(to, *command, check=False)
-        told = done.stdout + done.stderr
+        output = done.stdout + done.stderr
         return done.returncode == 0
 
     wait_for(is_added, "the addition")
-    return told.split()[1]
+    return output.split()[1]
 
 
 def join(stack: ExitStack, members: list[Server], joiner: Server) -> None:
@@ -153,9 +153,9 @@ def test_the_health_pages_of_a_learner(stack: ExitStack, tmp_path: Path, transpo
     for port in pages:
         assert ask(port, "GET", "/health")[::2] == (200, b'{"health":"true","reason":""}')
         assert ask(port, "GET", "/livez")[::2] == (200, b"ok\n")
-        status, _, told = ask(port, "GET", "/readyz")
+        status, _, output = ask(port, "GET", "/readyz")
         assert status == 503
-        assert told.decode().splitlines()[:4] == [
+        assert output.decode().splitlines()[:4] == [
             "[+]data_corruption ok",
             "[+]serializable_read ok",
             "[+]linearizable_read ok",

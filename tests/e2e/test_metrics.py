@@ -254,12 +254,12 @@ def test_buckets(server: Server) -> None:
     assert bounds("grpc_server_handling_seconds")[:3] == ["0.005", "0.01", "0.025"]
 
 
-def test_what_the_process_says_of_itself(server: Server) -> None:
+def test_metrics_of_the_process(server: Server) -> None:
     found = samples(page(server))
     assert found["process_resident_memory_bytes", ()] > 10 << 20
     assert found["process_open_fds", ()] == found["os_fd_used", ()] > 3
     assert 0 < time.time() - found["process_start_time_seconds", ()] < 600  # noqa: TID251
-    assert found["kvstore_figures_age_seconds", ()] == 0
+    assert found["kvstore_metrics_age_seconds", ()] == 0
     assert ("etcd_server_version", (("server_version", "3.7.1"),)) in found
 
 
@@ -313,7 +313,7 @@ def test_between_members(tmp_path: Path) -> None:
         assert all(each["rtt_ms"] >= 0 for each in others)
 
 
-def test_slow_requests_are_told_with_their_cause(tmp_path: Path) -> None:
+def test_slow_requests_are_logged_with_their_cause(tmp_path: Path) -> None:
     extra = [NATIVE, "--warning-unary-request-duration=1us", "--warning-apply-duration=1ns"]
     with running(ours(tmp_path, extra=extra)) as server, Client(server.endpoint) as client:
         txn = pb.TxnRequest(success=[pb.RequestOp(request_put=pb.PutRequest(key=b"t"))])
@@ -349,7 +349,7 @@ def test_slow_requests_are_told_with_their_cause(tmp_path: Path) -> None:
         assert len(server.log_records()) - before < 50  # in rate_limiter
 
 
-def test_a_slow_request_of_the_gateway_is_told_too(tmp_path: Path) -> None:
+def test_a_slow_request_of_the_gateway_is_logged_too(tmp_path: Path) -> None:
     extra = [NATIVE, "--warning-unary-request-duration=1us"]
     with running(ours(tmp_path, extra=extra)) as server:
         body = b'{"key":"YQ==","value":"Yg=="}'

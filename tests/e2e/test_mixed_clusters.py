@@ -96,8 +96,8 @@ def described(members: Cluster, member: Member) -> list[tuple[str, int, bool]]:
     """Return what a member says of all: name, client URLs, whether it is a learner."""
     members.wait_equal()
     with Client(member.endpoint) as client:
-        told = client.call(rpc.MEMBER_LIST, pb.MemberListRequest())
-    return sorted((each.name, len(each.clientURLs), each.isLearner) for each in told.members)
+        response = client.call(rpc.MEMBER_LIST, pb.MemberListRequest())
+    return sorted((each.name, len(each.clientURLs), each.isLearner) for each in response.members)
 
 
 def test_members_become_the_other_program(tmp_path: Path) -> None:

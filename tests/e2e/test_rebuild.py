@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.mvcc.backend import Table
+from kvstore.backend import Table
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.transport import native
 from tests.support.certificates import Authority
@@ -47,7 +47,7 @@ def value(server: Server, key: str) -> str:
     return etcdctl(server, "get", key, "--print-value-only").stdout.strip()
 
 
-def test_a_member_is_accused_fenced_off_and_rebuilt(cluster: list[Server]) -> None:
+def test_a_member_is_reported_refuses_requests_and_is_rebuilt(cluster: list[Server]) -> None:
     a, b, c = cluster
     for at in range(20):
         etcdctl(a, "put", f"k{at}", f"v{at}")

@@ -12,8 +12,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kvstore.mvcc.backend import BUCKETS
-from kvstore.storage.etcd_db.etcd_db import EtcdDbReader, status
+from kvstore.backend import BUCKETS
+from kvstore.storage.etcd_db.reader import EtcdDbReader
+from kvstore.storage.etcd_db.status import status
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.servers import Server, etcd, etcdctl, etcdutl, ours, running

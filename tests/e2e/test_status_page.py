@@ -100,7 +100,7 @@ def test_keys_are_shown_as_text(phone: Page) -> None:
     assert "taken" not in phone.evaluate("document.title")
 
 
-def test_it_asks_nobody_else_and_nothing_is_refused(phone: Page, server: Server) -> None:
+def test_it_loads_nothing_else_and_nothing_is_refused(phone: Page, server: Server) -> None:
     asked = [event["request"]["url"] for event in phone.events("Network.requestWillBeSent")]
     assert any(url.endswith("/ui/data") for url in asked)
     assert all(url.startswith((server.client_url, "data:")) for url in asked)

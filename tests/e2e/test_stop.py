@@ -11,10 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kvstore.proxy.port_driver import DRAIN_S_MAX
 from kvstore.transport import native
 from kvstore.wire import rpc
 from kvstore.wire.gen import lock_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support.proxies import proxy
 from tests.support.rpc_client import Client, status
 from tests.support.servers import Server, free_ports, ours, running, together
 
@@ -198,3 +200,49 @@ def test_a_json_request_in_flight_is_answered(tmp_path: Path, transport: str) ->
         assert json.loads(answer.read())["key"]
         waiting.close()
         idle.close()
+
+
+def test_a_proxy_answers_calls_in_flight_before_it_ends(tmp_path: Path, transport: str) -> None:
+    with (
+        running(ours(tmp_path / "data", extra=FLAGS)) as server,
+        proxy(
+            tmp_path, "grpc-proxy", "start", f"--endpoints={server.endpoint}",
+            f"--transport={transport}", "--advertise-client-url=", ready="started gRPC proxy",
+        ) as front,
+        Client(front.endpoint) as client,
+    ):  # fmt: skip
+        lease = client.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=2)).ID
+        client.call(rpc.LOCK, lock_pb2.LockRequest(name=b"l", lease=lease))
+        request = lock_pb2.LockRequest(name=b"l").SerializeToString()
+        path = rpc.METHODS[rpc.LOCK].path
+        waiting = client.channel.unary_unary(path).future(request)
+        while len(keys(server)) < 2:
+            time.sleep(0.01)
+        front.process.terminate()
+        front.wait_for("received signal; shutting down")
+        assert waiting.code() is grpc.StatusCode.OK  # when the lease has ended
+        assert front.process.wait(WAIT_S) == 0
+        assert keys(server) == {lock_pb2.LockResponse.FromString(waiting.result()).key}
+
+
+def test_a_proxy_does_not_wait_for_ever(tmp_path: Path, transport: str) -> None:
+    with (
+        running(ours(tmp_path / "data", extra=FLAGS)) as server,
+        proxy(
+            tmp_path, "grpc-proxy", "start", f"--endpoints={server.endpoint}",
+            f"--transport={transport}", "--advertise-client-url=", ready="started gRPC proxy",
+        ) as front,
+        Client(front.endpoint) as client,
+    ):  # fmt: skip
+        request = lock_pb2.LockRequest(name=b"l")
+        client.call(rpc.LOCK, request)
+        path = rpc.METHODS[rpc.LOCK].path
+        waiting = client.channel.unary_unary(path).future(request.SerializeToString())
+        while len(keys(server)) < 2:
+            time.sleep(0.01)
+        begin = time.monotonic()
+        front.process.terminate()
+        assert front.process.wait(WAIT_S) == 0
+        assert DRAIN_S_MAX <= time.monotonic() - begin < DRAIN_S_MAX + 3
+        assert waiting.code() is grpc.StatusCode.UNAVAILABLE
+        front.wait_for("calls are not answered within the time to stop")

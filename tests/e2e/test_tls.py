@@ -151,7 +151,7 @@ def test_certificates_of_both_sides(tmp_path: Path, transport: str) -> None:
         assert server.stop() == 0
 
 
-def test_what_cannot_be_is_told_before_anything_is_served(tmp_path: Path) -> None:
+def test_invalid_settings_are_reported_before_anything_is_served(tmp_path: Path) -> None:
     server = secure(ours(tmp_path / "data"), "--auto-tls", "--self-signed-cert-validity=0")
     server.start(wait=False)
     assert server.process is not None

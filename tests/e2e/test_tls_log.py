@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvstore.transport import native
-from kvstore.transport.tls_errors import in_go_words
+from kvstore.transport.tls_errors import go_error_text
 from tests.support.certificates import Authority
 from tests.support.servers import Server, free_ports, ours
 
@@ -97,7 +97,7 @@ def knock(port: int, trusted: str | None, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("place", ["client", "metrics", "peer"])
-def test_every_reason_is_told(place: str, places: tuple[Server, int, Path]) -> None:
+def test_every_reason_is_logged(place: str, places: tuple[Server, int, Path]) -> None:
     server, metrics_port, directory = places
     if place == "client" and not native.is_available():
         pytest.skip("grpcio says nothing of handshakes; the native transport was not built")
@@ -132,4 +132,4 @@ def test_every_reason_is_told(place: str, places: tuple[Server, int, Path]) -> N
     ],
 )
 def test_words(text: str, words: str) -> None:
-    assert in_go_words(text) == words
+    assert go_error_text(text) == words

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kvstore.mvcc.backend import Backend, Row, Table
+from kvstore.backend import Backend, Row, Table
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
 
@@ -129,9 +129,9 @@ class BackendMachine(RuleBasedStateMachine):
             self.note_commit()
             return
         running = self.lmdb._defragmentation
-        aside = running.aside() if running is not None else None
-        if aside is not None:
-            aside.join()
+        background = running.background_work() if running is not None else None
+        if background is not None:
+            background.join()
         if self.lmdb.step_defragment():
             self.memory.commit()
             self.note_commit()

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstore.apply.compare_and_put import plan
+from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.applier_rooms import LEASE, Rooms
+from tests.support.applier_parts import LEASE, ApplierParts
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"c"])
 
@@ -44,7 +45,7 @@ def transactions(draw: st.DrawFn) -> pb.TxnRequest:
 
 @given(st.lists(transactions(), max_size=25), st.sampled_from([0, 1]))
 def test_both_ways_end_the_same(requests: list[pb.TxnRequest], quota_bytes: int) -> None:
-    planned_rooms, general_rooms = Rooms(quota_bytes), Rooms(quota_bytes)
+    planned_parts, general_parts = ApplierParts(quota_bytes), ApplierParts(quota_bytes)
     count = 0
     for request in requests:
         planned = plan(request)
@@ -52,13 +53,13 @@ def test_both_ways_end_the_same(requests: list[pb.TxnRequest], quota_bytes: int)
             continue
         count += 1
         answers = (
-            planned_rooms.applier.compare_and_put(planned),
-            general_rooms.applier.txn(request),
+            planned_parts.applier.compare_and_put(planned, NO_CREDENTIAL),
+            general_parts.applier.txn(request, NO_CREDENTIAL),
         )
         assert answers[0] == answers[1]
         if isinstance(answers[0], bytes):
             pb.TxnResponse.FromString(answers[0])
-    assert planned_rooms.view() == general_rooms.view()
+    assert planned_parts.view() == general_parts.view()
 
 
 def test_the_shapes_that_are_planned() -> None:

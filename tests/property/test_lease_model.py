@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kvstore.backend import Table
 from kvstore.errors import LEASE_EXISTS, LEASE_NOT_FOUND, Refusal
 from kvstore.lease.lessor import NOT_PRIMARY, RENEW_LATER, Lessor
-from kvstore.mvcc.backend import Table
 from kvstore.storage.memory_backend import MemoryBackend
 
 S = 1_000_000_000
@@ -151,10 +151,10 @@ class LessorModel(RuleBasedStateMachine):
         if not self.primary:
             return
         for lease_id, ttl_s in self.ttl_s.items():
-            told = self.lessor.time_to_live(lease_id, self.now_ns)
-            assert not isinstance(told, Refusal)
-            assert told[1] == ttl_s
-            assert told[0] >= (self.promised_ns[lease_id] - self.now_ns) // S
+            found = self.lessor.time_to_live(lease_id, self.now_ns)
+            assert not isinstance(found, Refusal)
+            assert found[1] == ttl_s
+            assert found[0] >= (self.promised_ns[lease_id] - self.now_ns) // S
 
     def teardown(self) -> None:
         """After the last promise (and every retry) all leases are due."""

@@ -4,8 +4,8 @@ from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kvstore.backend import Table
 from kvstore.errors import COMPACTED, FUTURE_REVISION
-from kvstore.mvcc.backend import Table
 from kvstore.mvcc.hashing import HashJob, HashResult
 from kvstore.mvcc.ranges import RangeResult
 from kvstore.mvcc.store import Store

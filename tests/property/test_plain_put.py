@@ -4,12 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstore.apply.entry_context import EntryContext
 from kvstore.apply.plain_put import PlainPut, plain_put
+from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import varint
-from tests.support.applier_rooms import LEASE, Rooms
+from tests.support.applier_parts import LEASE, ApplierParts
 
-ROOM_BYTES = 1 << 20
+SPACE_BYTES = 1 << 20
 KEYS = st.sampled_from([b"a", b"b", b"c", b"dd"])
 PUTS = st.lists(st.tuples(KEYS, st.binary(max_size=3)), min_size=1, max_size=6)
 
@@ -57,33 +59,35 @@ def test_whatever_else_is_asked_is_seen(key: bytes, value: bytes, odd: list[byte
 def test_a_run_and_one_by_one(
     before: list[tuple[bytes, bytes]], run: list[tuple[bytes, bytes]], leased: list[bytes]
 ) -> None:
-    together, apart = Rooms(ROOM_BYTES), Rooms(ROOM_BYTES)
-    for rooms in (together, apart):
+    together, apart = ApplierParts(SPACE_BYTES), ApplierParts(SPACE_BYTES)
+    for parts in (together, apart):
         for key, value in before:
-            rooms.applier.put(pb.PutRequest(key=key, value=value))
+            parts.applier.put(pb.PutRequest(key=key, value=value), NO_CREDENTIAL)
         for key in leased:
-            rooms.applier.put(pb.PutRequest(key=key, lease=LEASE))
+            parts.applier.put(pb.PutRequest(key=key, lease=LEASE), NO_CREDENTIAL)
     first = together.applier.put_run([PlainPut(*put) for put in run])
     assert first is not None
     responses = together.applier.put_responses(first, len(run))
-    assert responses == [apart.applier.put(pb.PutRequest(key=k, value=v)) for k, v in run]
+    assert responses == [
+        apart.applier.put(pb.PutRequest(key=k, value=v), NO_CREDENTIAL) for k, v in run
+    ]
     assert together.store.revision == apart.store.revision
     assert together.view() == apart.view()
 
 
 @pytest.mark.parametrize("alarm", [pb.AlarmType.NOSPACE, pb.AlarmType.CORRUPT])
 def test_a_run_into_an_alarm_is_not_one(alarm: pb.AlarmType) -> None:
-    rooms = Rooms(ROOM_BYTES)
+    parts = ApplierParts(SPACE_BYTES)
     raised = pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, memberID=1, alarm=alarm)
-    rooms.applier.apply(10, raised.SerializeToString(), 0)
-    before = rooms.view()
-    assert rooms.applier.put_run([PlainPut(b"k", b"v")]) is None
-    assert rooms.view() == before
+    parts.applier.apply(10, raised.SerializeToString(), EntryContext(NO_CREDENTIAL, 0, 0))
+    before = parts.view()
+    assert parts.applier.put_run([PlainPut(b"k", b"v")]) is None
+    assert parts.view() == before
 
 
 def test_a_run_over_the_quota_is_not_one() -> None:
-    rooms = Rooms(ROOM_BYTES)
-    large = PlainPut(b"k", bytes(ROOM_BYTES))
-    assert rooms.applier.put_run([PlainPut(b"k", b"v"), large]) is None
-    assert rooms.store.revision == 1
-    assert rooms.applier.put_run([PlainPut(b"k", b"v")]) == 2
+    parts = ApplierParts(SPACE_BYTES)
+    large = PlainPut(b"k", bytes(SPACE_BYTES))
+    assert parts.applier.put_run([PlainPut(b"k", b"v"), large]) is None
+    assert parts.store.revision == 1
+    assert parts.applier.put_run([PlainPut(b"k", b"v")]) == 2

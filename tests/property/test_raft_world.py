@@ -1,13 +1,16 @@
 """Raft among five members: loss, delay, repetition, partitions, crashes, changes of members.
 
-The laws are in tests/support/raft_world. The canaries prove that a broken disk would be noticed.
+The invariants are in tests/support/raft_world. The canaries prove that a broken disk, or an entry
+that counts as saved before it is, would be noticed.
 """
 
 import pytest
 
 from kvstore.raft import reads
 from kvstore.raft.model import RaftError
+from kvstore.raft.rawnode import RawNode
 from kvstore.raft.read_index import ReadRequest
+from kvstore.raft.ready import Ready
 from kvstore.raft.state import State
 from tests.support.raft_world import Member, World
 
@@ -15,7 +18,7 @@ STEPS = 5000
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_laws_hold_and_progress_resumes(seed: int) -> None:
+def test_invariants_hold_and_progress_resumes(seed: int) -> None:
     """The properties of the Raft paper's figure 3, and that progress resumes after all faults."""
     world = World(seed)
     world.run(STEPS)
@@ -33,6 +36,8 @@ def test_the_seeds_see_enough() -> None:
     assert total["crashes"] > 100
     assert total["changes"] > 100
     assert total["snapshots"] > 10
+    assert total["deferred"] > 200
+    assert total["notified"] > 20
     assert total["stranded"] <= 3
 
 
@@ -47,7 +52,7 @@ def test_same_seed_same_life() -> None:
 
 
 def test_canary_lost_entries_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member that loses an entry it had synced breaks a law within a few worlds."""
+    """A member that loses an entry it had synced breaks an invariant within a few worlds."""
     honest = Member.crash
 
     def crash(member: Member) -> None:
@@ -62,24 +67,44 @@ def test_canary_lost_entries_are_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_canary_answers_before_saving_are_noticed() -> None:
-    """A member that answers before it has saved breaks a law within a few worlds."""
+    """A member that answers before it has saved breaks an invariant within a few worlds."""
     assert _noticed(range(40), answers_before_saving=True)
+
+
+def test_canary_deferred_entries_that_count_as_saved_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A leader that counts entries whose save it deferred breaks an invariant when it crashes."""
+    honest = RawNode.ready
+
+    def ready(raft: RawNode, *, may_save: bool = True) -> Ready | None:
+        made = honest(raft, may_save=may_save)
+        if not may_save and raft.can_defer_save:
+            log = raft._state.log
+            log.stable = log.last_index
+        return made
+
+    monkeypatch.setattr(RawNode, "ready", ready)
+    assert _noticed(range(40), crash_every=50)
 
 
 def test_canary_unconfirmed_reads_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that answers reads without asking a quorum gives a stale one within a few worlds."""
 
-    def ask(state: State, request: ReadRequest) -> None:
+    def add(state: State, request: ReadRequest) -> None:
         state.read_states.append((state.log.committed, request.context))
 
-    monkeypatch.setattr(reads, "ask", ask)
+    monkeypatch.setattr(reads, "add", add)
     assert _noticed(range(40))
 
 
-def _noticed(seeds: range, *, answers_before_saving: bool = False) -> int:
+def _noticed(
+    seeds: range, *, answers_before_saving: bool = False, crash_every: int | None = None
+) -> int:
     noticed = 0
     for seed in seeds:
         world = World(seed)
+        world.crash_every = crash_every or world.crash_every
         if answers_before_saving:
             world.answers_before_saving = True
             world.crash_every = 50

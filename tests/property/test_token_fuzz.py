@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvstore.auth.tokens import SimpleTokens
-from kvstore.runtime.log.log import Log
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.auth.jwt import TOKEN_BYTES_MAX, JwtKeys
 from tests.support.node_harness import FakeClock
 
 SECRET = b"a secret of 64 bytes that nobody else has, and nobody will guess!"
-VOICE, CLOCK = Log([], "info"), FakeClock()
+LOGGER, CLOCK = LineLogger([], "info"), FakeClock()
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
     lambda inner: (
@@ -46,7 +46,7 @@ def keys() -> JwtKeys:
     with tempfile.NamedTemporaryFile() as file:
         file.write(SECRET)
         file.flush()
-        return JwtKeys.of_options({"sign-method": "HS256", "priv-key": file.name}, VOICE, CLOCK)
+        return JwtKeys.of_options({"sign-method": "HS256", "priv-key": file.name}, LOGGER, CLOCK)
 
 
 def encoded(data: bytes) -> str:

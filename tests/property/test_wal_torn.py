@@ -20,7 +20,9 @@ from kvstore.errors import CorruptionError
 from kvstore.raft.model import Entry, HardState
 from kvstore.storage.wal.record import INITIAL_SNAPSHOT, SegmentReader
 from kvstore.storage.wal.repair import SECTOR_BYTES
-from kvstore.storage.wal.wal import Replay, Wal, read_snapshots
+from kvstore.storage.wal.replay import Replay
+from kvstore.storage.wal.scan import read_snapshots
+from kvstore.storage.wal.wal import Wal
 from tests.support.fault_files import UnsyncedFiles
 
 VOTE = 0x628ED94AD692E8A1  # ids are hashes of 64 bits

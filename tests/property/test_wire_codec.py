@@ -1,6 +1,6 @@
 """Hand-written codecs against the protobuf library, and against bytes torn and flipped.
 
-The law: what is spliced equals what the library serializes, what the library serializes reads back
+The rule: what is spliced equals what the library serializes, what the library serializes reads back
 as the same values, and damaged bytes give a value or a WireError, never another exception.
 """
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvstore.raft import confchange_codec
 from kvstore.raft.model import (
     ConfChange,
     ConfChangeSingle,
@@ -26,7 +27,7 @@ from kvstore.raft.model import (
 from kvstore.wire import internal, members, raft_codec, splice
 from kvstore.wire.checks import check_txn
 from kvstore.wire.gen import kv_pb2, raft_internal_pb2, raft_pb2, rpc_pb2
-from kvstore.wire.varint import WireError, int64, read_varint, to_int64, varint
+from kvstore.wire.varint import WireError, int64, read_varint, varint
 
 # The same examples in every run, and no deadline on a busy machine.
 QUICK = settings(derandomize=True, deadline=None)
@@ -91,7 +92,7 @@ def test_varints(unsigned: int, signed: int) -> None:
     data = varint(unsigned) + int64(signed)
     first, at = read_varint(data, 0)
     second, end = read_varint(data, at)
-    assert (first, to_int64(second), end) == (unsigned, signed, len(data))
+    assert (first, second, end) == (unsigned, signed % (1 << 64), len(data))
 
 
 @QUICK
@@ -275,7 +276,7 @@ def test_states_and_changes(
     assert raft_codec.decode_conf_state(raft_codec.encode_conf_state(conf_state)) == conf_state
     assert raft_codec.decode_snapshot(raft_codec.encode_snapshot(snapshot)) == snapshot
     assert raft_codec.decode_conf_change(raft_codec.encode_conf_change(change)) == change
-    packed = raft_codec.encode_conf_change_v2(change_v2)
+    packed = confchange_codec.encode(change_v2)
     assert raft_codec.decode_conf_change_v2(packed) == change_v2
 
 
@@ -327,7 +328,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], st.SearchStrategy[bytes]]] = {
     ),
     "joint change": (
         raft_codec.decode_conf_change_v2,
-        conf_changes_v2.map(raft_codec.encode_conf_change_v2),
+        conf_changes_v2.map(confchange_codec.encode),
     ),
     "message": (raft_codec.decode_message, messages.map(raft_codec.encode_message)),
     "member": (members.decode_change_context, member_rows.map(members.encode_member)),

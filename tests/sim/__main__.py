@@ -1,6 +1,7 @@
 """Run seeded worlds: python -m tests.sim --seed 7 [--seeds N] [--steps N] [--verbose].
 
-A line a seed; the first seed that fails ends the run with exit code 1 and how to repeat it.
+Prints a line a seed. The first seed that fails ends the run with exit code 1 and a command that
+repeats it.
 """
 
 import argparse
@@ -17,24 +18,28 @@ _say = partial(print, flush=True)
 
 
 def main(argv: list[str]) -> int:
-    """Run the seeds that are asked for."""
+    """Run the given seeds."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each world")
     parser.add_argument("--members", type=int, help="members at first, if not to be drawn")
+    parser.add_argument("--auth", action="store_true", help="with users in every world")
     parser.add_argument("--verbose", action="store_true", help="print the end of a failed trace")
     given = parser.parse_args(argv)
     steps = virtual_ns = 0
     for seed in range(given.seed, given.seed + given.seeds):
-        world = World(seed, members=given.members, keep_lines=given.verbose)
+        world = World(
+            seed, members=given.members, auth=given.auth or None, keep_lines=given.verbose
+        )
         try:
             report = world.run(given.steps)
         except Exception:
             traceback.print_exc(file=sys.stdout)
             _say(*world.trace.lines[-LINES:], sep="\n")
             _say(f"seed {seed} FAILED at step {world.steps}; its options: {world.options}")
-            _say(f"repeat: python -m tests.sim --seed {seed} --steps {given.steps} --verbose")
+            auth = " --auth" if given.auth else ""
+            _say(f"repeat: python -m tests.sim --seed {seed} --steps {given.steps}{auth} --verbose")
             return 1
         steps += report.steps
         virtual_ns += report.virtual_ns

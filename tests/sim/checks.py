@@ -1,20 +1,22 @@
-"""What must always hold, whatever fails: every answer is held against a model that replays the log.
+"""What must always hold: every answer is compared with a model that replays the log.
 
-    invoke ──► proposed ──► advance (whoever applies an entry first lets the model) ──► reply
+    invoke ──► proposed ──► advance (the first member to apply an entry moves the model) ──► reply
 
-The first member to apply an index decides what stands there for all; from then on the model knows
-the state at that index for good, and whoever comes to it must be equal.
+The first member to apply an index decides what every member must have there. The model keeps the
+state at every index.
 
-- An entry belongs to exactly one call, or is one the servers may make themselves: a name, the
+- An entry belongs to exactly one call, or is one that servers make themselves: a member's name, the
   cluster version, the end of a lease whose time is up, the alarm of a full database.
-- A write's answer is the model's at its entry, which is behind everything applied anywhere before
-  the write was asked. A read's answer is the model's at the revision in its header; a linearizable
-  one comes from a member that has applied whatever anybody had applied when it was asked.
-  (The log is the order: this is linearizability.) Others come from what the member itself has.
-- Who got an error, or none before a crash, does not know; but what is refused before it could
-  enter the log never shows up in it.
+- A write's answer is the model's at its entry, whose index is above everything applied anywhere
+  before the call was made. A read's answer is the model's at the revision in its header. A
+  linearizable read comes from a member that has applied whatever any member had applied when the
+  call was made; since the log is the order, this is linearizability. A serializable read comes from
+  what the member itself has applied.
+- After an error, or a crash without an answer, the outcome is unknown. What is refused before it
+  could enter the log is never in it.
 - A lease ends no sooner than promised by a grant or a renewal.
-- A member alone times nothing out, unless it stood still, or its disk did, for so long.
+- A member alone times nothing out, unless the process or its disk stood still for so long.
+- Who may do what is checked by access_checks.
 """
 
 from collections.abc import Sequence
@@ -27,8 +29,11 @@ from kvstore import errors
 from kvstore.raft.model import Entry, EntryType
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from kvstore.wire.internal import Field, unwrap
+from kvstore.wire.gen.raft_internal_pb2 import InternalAuthenticateRequest
+from kvstore.wire.internal import Field, credentials, unwrap
 from kvstore.wire.raft_codec import decode_conf_change
+from tests.sim.access_checks import NOBODY, REFUSALS, AccessChecker, Caller, sets_password
+from tests.sim.auth_model import AuthModel
 from tests.sim.model import COMPACTED, FUTURE, NO_SPACE, Answer, StoreModel
 from tests.sim.roster import Roster
 from tests.sim.violation import Violation as Violation
@@ -43,12 +48,28 @@ FIELDS = {
     rpc.LEASE_GRANT: Field.LEASE_GRANT,
     rpc.LEASE_REVOKE: Field.LEASE_REVOKE,
     rpc.ALARM: Field.ALARM,
+    rpc.AUTH_ENABLE: Field.AUTH_ENABLE,
+    rpc.AUTH_DISABLE: Field.AUTH_DISABLE,
+    rpc.AUTH_STATUS: Field.AUTH_STATUS,
+    rpc.AUTH_USER_ADD: Field.AUTH_USER_ADD,
+    rpc.AUTH_USER_DELETE: Field.AUTH_USER_DELETE,
+    rpc.AUTH_USER_GET: Field.AUTH_USER_GET,
+    rpc.AUTH_USER_CHANGE_PASSWORD: Field.AUTH_USER_CHANGE_PASSWORD,
+    rpc.AUTH_USER_GRANT_ROLE: Field.AUTH_USER_GRANT_ROLE,
+    rpc.AUTH_USER_REVOKE_ROLE: Field.AUTH_USER_REVOKE_ROLE,
+    rpc.AUTH_USER_LIST: Field.AUTH_USER_LIST,
+    rpc.AUTH_ROLE_LIST: Field.AUTH_ROLE_LIST,
+    rpc.AUTH_ROLE_ADD: Field.AUTH_ROLE_ADD,
+    rpc.AUTH_ROLE_DELETE: Field.AUTH_ROLE_DELETE,
+    rpc.AUTH_ROLE_GET: Field.AUTH_ROLE_GET,
+    rpc.AUTH_ROLE_GRANT_PERMISSION: Field.AUTH_ROLE_GRANT_PERMISSION,
+    rpc.AUTH_ROLE_REVOKE_PERMISSION: Field.AUTH_ROLE_REVOKE_PERMISSION,
 }
 CHANGES = frozenset(
     {rpc.MEMBER_ADD, rpc.MEMBER_REMOVE, rpc.MEMBER_UPDATE, rpc.MEMBER_PROMOTE, rpc.MOVE_LEADER}
 )
 _OWN = frozenset({Field.CLUSTER_MEMBER_ATTR_SET, Field.CLUSTER_VERSION_SET})
-_NEVER = frozenset(  # the call did not get so far as to the log
+_NEVER = frozenset(  # the call did not enter the log
     each.text
     for each in (
         errors.TOO_MANY_REQUESTS,
@@ -70,7 +91,7 @@ UNSURE = _NEVER | {
 
 
 def tag(number: int) -> bytes:
-    """Return an unknown field to end a request with, by which the log tells whose it is."""
+    """Return an unknown field to append to a request: it identifies the call in the log."""
     return b"\xc5\x3e" + number.to_bytes(4, "little")
 
 
@@ -89,95 +110,110 @@ class Call:
     reads_only: bool = True
     serializable: bool = False
     must_succeed: bool = False
-    member: int = 0  # asked
+    caller: Caller = NOBODY
+    member: int = 0  # that got the call
     asked_ns: int = 0
-    local: int = 0  # what that member had applied when it was asked
-    floor: int = 0  # what anybody had applied when it was asked
-    low: int = 0  # what everybody had
-    starts: int = 0  # how many members had started when it was asked
+    local: int = 0  # the index that member had applied when the call was made
+    floor: int = 0  # the highest index applied by any member then
+    low: int = 0  # the lowest
+    starts: int = 0  # how many starts of members there were before
     answer: Answer | None = None  # the model's, of an applied write
     index: int = 0  # where it was applied; 0: nowhere
     gone: bool = False  # the client has left
 
 
 class Mark(NamedTuple):
-    """The state behind one entry of the log."""
+    """The state after one entry of the log."""
 
     revision: int
     compacted: int
     leases: int  # which of lease_states
     roster: int  # which of roster.states
     alarms: frozenset[int]
+    auth: int  # which of auth.states
 
 
 class Checker:
-    """The promises of one cluster; its members are known by their numbers."""
+    """The promises of one cluster; its members are identified by their numbers."""
 
     def __init__(
-        self, model: StoreModel, roster: Roster, *, has_quota: bool, compacts: bool
+        self,
+        model: StoreModel,
+        roster: Roster,
+        *,
+        has_quota: bool,
+        compacts: bool,
+        token_ttl_ns: int,
     ) -> None:
         self.model = model
+        self.auth = AuthModel()
+        self.access = AccessChecker(self, self.auth, token_ttl_ns)
         self.roster = roster
         self.answered = 0
         self.calls: dict[int, Call] = {}
-        self.promises: dict[int, int] = {}  # lease → until when it must live
-        self.may_fail = False  # whether errors of a cluster in trouble are to be expected
-        self.now_ns = 0  # of what comes out
+        self.lease_deadlines: dict[int, int] = {}  # lease → until when it must live
+        self.may_fail = False  # whether errors of a cluster without a leader may occur
+        self.now_ns = 0  # of what is being checked
         self.timeout_ns = 0  # how long a request waits for the log
         self.applied: dict[int, int] = {}  # by member
         self.log: list[Entry | None] = [None]  # by index: what was applied
-        self.marks = [Mark(1, -1, 0, 0, frozenset())]
+        self.marks = [Mark(1, -1, 0, 0, frozenset(), 0)]
         self.lease_states: list[dict[int, tuple[int, tuple[bytes, ...]]]] = [{}]
         self._lease_changes = 0
         self._granted: dict[int, int] = {}  # lease → index of its grant
         self._starts: list[int] = []  # the index each member stood at
-        self._held_up: list[tuple[int, int]] = []  # from when to when, in ns
-        self._ending: dict[tuple[int, int], int] = {}  # own revoke → grant of what it is to end
+        self._pauses: list[tuple[int, int]] = []  # from when to when, in ns
+        self._ending: dict[
+            tuple[int, int], int
+        ] = {}  # a server's own revoke → index of the grant it ends
         self._has_quota = has_quota
         self._own = _OWN | ({Field.COMPACTION} if compacts else set())
         self._proposed: set[tuple[int, int]] = set()
         self._by_tag: dict[bytes, Call] = {}  # every write there ever was
         self._refused: set[bytes] = set()  # tags
+        self.logins: set[str] = set()  # the users somebody tried to log in as
         self._cluster_id = 0
         self._ids: dict[int, int] = {}  # member → its raft id
         self._terms: dict[int, int] = {}  # member → the last one it named
 
     @property
     def index(self) -> int:
-        """What the first of all has applied."""
+        """The highest index any member has applied."""
         return len(self.log) - 1
 
-    # What goes in.
+    # Calls.
 
     def stamp(self, call: Call, now_ns: int) -> None:
-        """Note what there was when a call was asked."""
+        """Note the applied indexes at the time of a call."""
         call.asked_ns, call.floor = now_ns, self.index
         call.local = self.applied.get(call.member, 0)
         call.low = min(self.applied.values(), default=0)
         call.starts = len(self._starts)
 
     def invoke(self, call: Call, now_ns: int) -> None:
-        """Note that a call is on its way."""
+        """Note that a call is made."""
         self.stamp(call, now_ns)
         self.calls[call.id] = call
+        if isinstance(call.request, pb.AuthenticateRequest):
+            self.logins.add(call.request.name)
         if not call.reads_only:
             self._by_tag[call.body[-_TAG_BYTES:]] = call
 
     def crashed(self, member: int) -> None:
-        """Forget who waits at a member: their calls were carried out or not, the log will tell."""
+        """Forget the calls that wait at a member: whether they were carried out is unknown."""
         self.calls = {each: call for each, call in self.calls.items() if call.member != member}
         self.applied.pop(member, None)
 
-    def held_up(self, since_ns: int, until_ns: int) -> None:
-        """Note that nothing could be done for a while, which may have begun during the last one."""
-        since_ns = max(since_ns, self._held_up[-1][1] if self._held_up else 0)
+    def note_pause(self, since_ns: int, until_ns: int) -> None:
+        """Note a span in which nothing could be done; it may overlap the last one."""
+        since_ns = max(since_ns, self._pauses[-1][1] if self._pauses else 0)
         if until_ns > since_ns:
-            self._held_up.append((since_ns, until_ns))
+            self._pauses.append((since_ns, until_ns))
 
     # The log.
 
     def proposed(self, entries: Sequence[Entry]) -> None:
-        """Look at what is being written to a log, the first time."""
+        """Check entries when they are first written to a log."""
         for entry in entries:
             where = entry.index, entry.term
             if where in self._proposed or entry.type != EntryType.NORMAL or not entry.data:
@@ -185,21 +221,26 @@ class Checker:
             self._proposed.add(where)
             request_field, body, _ = unwrap(entry.data)
             call = self._by_tag.get(body[-_TAG_BYTES:])
+            self.access.check_secret(entry.data)
             if call is not None:
+                self.access.check_header(call, entry.data)
                 same = FIELDS[call.method] == request_field and _carries(body, call)
                 demand(same, "call", call.request, "is in the log as", body)
             elif request_field == Field.LEASE_REVOKE:
                 self._ending[where] = self._granted.get(_lease_of(body), 0)
             elif request_field == Field.ALARM:
                 alarm = pb.AlarmRequest.FromString(body)
-                # Raised for want of space; ended by whoever raised it, when there is space again.
+                # Raised by a member without space, and ended by it when there is space again.
                 is_own = self._has_quota and alarm.alarm == pb.AlarmType.NOSPACE
                 demand(is_own and alarm.action != pb.AlarmRequest.GET, "alarm", alarm)
+            elif request_field == Field.AUTHENTICATE:
+                name = InternalAuthenticateRequest.FromString(body).name
+                demand(name in self.logins, "an entry of a login that no call made:", name)
             else:
-                demand(request_field in self._own, "entry", where, "nobody asked for:", body)
+                demand(request_field in self._own, "entry", where, "that no call made:", body)
 
     def advance(self, member: int, entries: Sequence[Entry], now_ns: int) -> None:
-        """Take what a member has applied; the model goes ahead if it is the first to."""
+        """Take what a member has applied; the first member to apply an entry moves the model."""
         for entry in entries:
             index = entry.index
             demand(index == self.applied.get(member, 0) + 1, "member", member, "applies", index)
@@ -211,7 +252,7 @@ class Checker:
             self.applied[member] = index
 
     def jump(self, member: int, index: int) -> None:
-        """Take note that a member's state is that at index: from a snapshot, or at its start."""
+        """Note that a member's state is that at index: by a snapshot, or at its start."""
         demand(index <= self.index, "member", member, "stands at", index, "of", self.index)
         demand(index >= self.applied.get(member, 0), "member", member, "falls back to", index)
         if member not in self.applied:
@@ -247,6 +288,7 @@ class Checker:
                 len(self.lease_states) - 1,
                 len(roster.states) - 1,
                 frozenset(model.alarms),
+                len(self.auth.states) - 1,
             )
         )
 
@@ -254,7 +296,13 @@ class Checker:
         request_field, body, _ = unwrap(entry.data)
         mark = body[-_TAG_BYTES:]
         call = self._by_tag.get(mark)
-        answer = self.model.apply(request_field, body)
+        credential = credentials(entry.data)
+        denied = self.access.entry_refusal(request_field, body, credential)
+        answer = self.model.apply(request_field, body, denied)
+        if answer is None:
+            answer = self.auth.apply(request_field, body, credential, entry.index, now_ns)
+            if answer is not None and not isinstance(answer, str):
+                answer.header.revision = self.model.revision  # type: ignore[attr-defined]
         self.roster.request(request_field, body)
         if call is not None:
             demand(not call.index, "call", call.id, "is applied at", call.index, "and", entry.index)
@@ -264,51 +312,56 @@ class Checker:
             demand(mark not in self._refused, "call", call.id, "was refused, and is applied")
             call.answer, call.index = answer, entry.index
         if isinstance(answer, pb.LeaseGrantResponse):
-            self.promises[answer.ID] = now_ns + answer.TTL * SECOND_NS
+            self.lease_deadlines[answer.ID] = now_ns + answer.TTL * SECOND_NS
             self._granted[answer.ID] = entry.index
         elif isinstance(answer, pb.LeaseRevokeResponse):
             lease = _lease_of(body)
-            # One granted anew under the same id meanwhile is ended for the old one: as in etcd.
+            # As in etcd, a lease granted again under the same id meanwhile is ended instead.
             if self._ending.get((entry.index, entry.term)) == self._granted[lease]:
-                early_ns = self.promises[lease] - now_ns
+                early_ns = self.lease_deadlines[lease] - now_ns
                 demand(early_ns <= 0, "lease", lease, "is ended", early_ns, "ns early")
-            self.promises.pop(lease)
+            self.lease_deadlines.pop(lease)
 
-    # What comes out.
+    # Answers.
 
     def reply(self, member: int, call_id: int, code: int, body: bytes) -> Call | None:
-        """Check the answer of a call; None for one whose client has left."""
+        """Check the answer of a call; None for one whose client has disconnected."""
         call = self.calls.pop(call_id, None)
-        demand(call, "an answer to call", call_id, "nobody waits for")
+        demand(call, "an answer to call", call_id, "that is not under way")
         assert call is not None
         demand(call.member == member, "an answer of another member to call", call_id)
         if call.gone:
             return None
         self.answered += 1
         if code:
-            demand(not call.must_succeed, "in a calm", call.request, "got", body)
+            demand(not call.must_succeed, "without faults", call.request, "got", body)
             self._check_error(call, body.decode())
             return call
         response: Any = rpc.METHODS[call.method].response.FromString(body)
-        if call.method in CHANGES:
+        self.access.check_answered(call, response)
+        if call.method == rpc.AUTHENTICATE:
+            self.access.check_login(call, response)
+        elif call.method in CHANGES:
             self._check_change(call, response)
         elif not call.reads_only:
             self._check_write(call, response)
         else:
             self._check_read(call, response)
         if response.DESCRIPTOR.fields_by_name.get("header") and response.header.cluster_id:
-            self.seen(member, response.header)
+            # A login's header is that of its entry, which may be older: a token is signed later.
+            self.seen(member, response.header, is_ordered=call.method != rpc.AUTHENTICATE)
         return call
 
-    def seen(self, member: int, header: Any) -> None:
-        """Take a response header that a client has got."""
+    def seen(self, member: int, header: Any, *, is_ordered: bool = True) -> None:
+        """Check a response header; is_ordered: its term is not below that of those before."""
         self._cluster_id = self._cluster_id or header.cluster_id
         demand(header.cluster_id == self._cluster_id, "a header of cluster", header)
         known = self._ids.setdefault(member, header.member_id)
         demand(header.member_id == known, "a header of another member", header)
         before = self._terms.get(member, 0)
-        demand(header.raft_term >= before, "term", header.raft_term, "after", before)
-        self._terms[member] = header.raft_term
+        is_later = header.raft_term >= before or not is_ordered
+        demand(is_later, "term", header.raft_term, "after", before)
+        self._terms[member] = max(before, header.raft_term)
         newest = self.mark_of(member).revision
         demand(header.revision <= newest, "header of the future:", header, "at", newest)
 
@@ -318,14 +371,19 @@ class Checker:
 
     def _check_error(self, call: Call, text: str) -> None:
         name = rpc.METHODS[call.method].name
-        if self.may_fail and call.method in CHANGES:
+        if not call.index and self.access.explains(call, text):
+            if not call.reads_only:
+                self._refused.add(call.body[-_TAG_BYTES:])
+            return
+        if self.may_fail and call.method in CHANGES and text not in REFUSALS:
             return
         if text == errors.PROPOSAL_DROPPED.text or (self.may_fail and text in UNSURE):
             if text in _NEVER and not call.reads_only:
                 demand(not call.index, name, call.request, "is applied, and refused:", text)
                 self._refused.add(call.body[-_TAG_BYTES:])
             return
-        if text == errors.TIMEOUT.text and not call.reads_only and self.was_held_up(call):
+        waits_for_log = not call.reads_only or call.method == rpc.AUTHENTICATE
+        if text == errors.TIMEOUT.text and waits_for_log and self.was_paused(call):
             return
         if text == NO_SPACE and self._has_quota and not call.reads_only:
             return
@@ -335,19 +393,19 @@ class Checker:
             return
         self._check_read_error(call, name, text)
 
-    def was_held_up(self, call: Call) -> bool:
-        """Tell whether a call has had its time, but less than that without the standing still.
+    def was_paused(self, call: Call) -> bool:
+        """Tell whether a call's time is up only because the member was paused.
 
-        What was asked meanwhile enters the log in one go, and may be applied little by little, with
-        syncs in between. A write must not be applied yet.
+        What arrived during the pause enters the log at once, and may be applied in small batches
+        with syncs in between. A write must not have been applied.
         """
         asked_ns, now_ns = call.asked_ns, self.now_ns
-        held_up_ns = sum(
+        paused_ns = sum(
             max(0, min(until_ns, now_ns) - max(since_ns, asked_ns))
-            for since_ns, until_ns in self._held_up
+            for since_ns, until_ns in self._pauses
         )
         waited_ns = now_ns - asked_ns
-        return not call.index and waited_ns - held_up_ns < self.timeout_ns <= waited_ns
+        return not call.index and waited_ns - paused_ns < self.timeout_ns <= waited_ns
 
     def _check_read_error(self, call: Call, name: str, text: str) -> None:
         now, before = self.mark_of(call.member), self.marks[self._from(call)]
@@ -356,15 +414,15 @@ class Checker:
             is_right = max(revisions) > before.revision
             demand(is_right, name, revisions, "is", FUTURE, "at", before)
         elif text == COMPACTED:
-            # A stream at no named revision is pinned to the one it began at.
+            # A stream without a revision is pinned to the one it began at.
             pinned = before.revision if call.method == rpc.RANGE_STREAM else now.revision + 1
             oldest = min(each or pinned for each in revisions)
             demand(oldest < now.compacted, name, revisions, "is", COMPACTED)
         elif call.method == rpc.LEASE_TIME_TO_LIVE:
-            # Who applies little by little may be behind when much has come at once.
+            # A member that applies small batches may be behind after a burst.
             demand(text == errors.TIMEOUT_WAIT_APPLY.text, name, call.request, "got", text)
         elif text == errors.TIMEOUT_WAIT_APPLY.text and not call.serializable:
-            demand(self.was_held_up(call), name, call.request, "got", text)
+            demand(self.was_paused(call), name, call.request, "got", text)
         else:
             demand(text == "", name, call.request, "got", text)
 
@@ -384,7 +442,7 @@ class Checker:
     def _check_change(self, call: Call, response: Any) -> None:
         if call.method == rpc.MOVE_LEADER:
             return
-        # A promotion is the leader's to answer, who may be ahead.
+        # The leader answers a promotion, and may be ahead.
         here = self.index if call.method == rpc.MEMBER_PROMOTE else self.applied[call.member]
         self._check_roster(call, call.local + 1, here, response.members)
         if isinstance(response, pb.MemberAddResponse):
@@ -394,13 +452,13 @@ class Checker:
     def _check_roster(
         self, call: Call, first_index: int, last_index: int, members: Sequence[pb.Member]
     ) -> None:
-        """Look for a list of members among those there were from one index to another."""
+        """Check that a list of members is one of those between two indexes."""
         first = self.marks[min(first_index, self.index)].roster
         told = {each.ID: (tuple(each.peerURLs), each.isLearner) for each in members}
         for state in self.roster.states[first : self.marks[last_index].roster + 1]:
             if {each: known[:2] for each, known in state.items()} == told:
                 return
-        raise Violation(f"{call.request} got members {told}, which there have not been")
+        raise Violation(f"{call.request} got members {told}, which were never the list")
 
     def _check_read(self, call: Call, response: Any) -> None:
         request, method = call.request, call.method
@@ -449,7 +507,7 @@ class Checker:
     # Leases.
 
     def _since(self, lease: int, call: Call) -> list[tuple[int, tuple[bytes, ...]] | None]:
-        """Return what a lease may have been for anybody since a call; None: not there."""
+        """Return the states of a lease at any member since a call; None: it does not exist."""
         first = self.marks[min(call.low, *self._starts[call.starts :], self.index)].leases
         return [state.get(lease) for state in self.lease_states[first:]]
 
@@ -459,10 +517,10 @@ class Checker:
         request: pb.LeaseTimeToLiveRequest,
         response: pb.LeaseTimeToLiveResponse,
     ) -> None:
-        """The leader answers, from what it has: one that was replaced may lag for a while."""
+        """Check the leader's answer: one that was replaced may lag for a while."""
         states = self._since(request.ID, call)
         if response.TTL == -1:
-            demand(None in states, "lease", request.ID, "is there, and is said to be not")
+            demand(None in states, "lease", request.ID, "exists, and the answer says it does not")
             return
         keys = tuple(response.keys) if request.keys else None
         is_known = any(
@@ -477,22 +535,23 @@ class Checker:
         demand(lease == response.ID, "renewal", response, "of", lease)
         states = self._since(lease, call)
         if response.TTL == 0:
-            demand(None in states, "lease", lease, "is there, and is said to be not")
+            demand(None in states, "lease", lease, "exists, and the answer says it does not")
             return
         is_known = any(held is not None and held[0] == response.TTL for held in states)
         demand(is_known, "renewal", response, "instead of", states)
-        if lease in self.promises and self._granted[lease] <= call.floor:
+        if lease in self.lease_deadlines and self._granted[lease] <= call.floor:
             until_ns = call.asked_ns + response.TTL * SECOND_NS
-            self.promises[lease] = max(self.promises[lease], until_ns)
+            self.lease_deadlines[lease] = max(self.lease_deadlines[lease], until_ns)
 
     def streamed(
         self, call: Call, chunks: Sequence[pb.RangeResponse], code: int, text: str
     ) -> None:
         """Check a range that came in chunks."""
         if code:
-            demand(not call.must_succeed, "in a calm", call.request, "got", text)
+            demand(not call.must_succeed, "without faults", call.request, "got", text)
             self._check_error(call, text)
             return
+        self.access.check_answered(call, None)
         demand(not call.refusal, "a stream was to be refused:", call.refusal)
         assert isinstance(call.request, pb.RangeRequest)
         last = chunks[-1]
@@ -516,7 +575,8 @@ def _lease_of(body: bytes) -> int:
 def _carries(body: bytes, call: Call) -> bool:
     if isinstance(call.request, pb.LeaseGrantRequest) and call.request.ID == 0:
         return True  # the server picks the id
-    return body == call.body
+    with_hash = sets_password(body, call)
+    return body == call.body if with_hash is None else with_hash
 
 
 def _revisions(request: Any) -> list[int]:

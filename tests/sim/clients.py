@@ -1,8 +1,9 @@
-"""Who uses the cluster: what they ask is drawn, what they are told is handed to the checkers.
+"""The clients of a cluster: their requests are drawn, the answers go to the checkers.
 
-All clients of a world are one object: what matters is the mix of what arrives together. Each call
-and stream goes to one member; a crash ends those to the member that crashed. Watchers are resumed
-at any member, leases go on being used. The operator is here, too: who adds and removes members.
+All clients of a world are one object, since only the mix of requests that arrive together matters.
+Each call and stream goes to one member; a crash ends those of the crashed member. Watchers are
+resumed at any member, and leases are used further. The operator, who adds and removes members, is
+here as well.
 """
 
 import random
@@ -12,27 +13,32 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from kvstore.batch import HAS_LEADER, Inbox, Outbox
+from kvstore.batch import AS_ROOT, HAS_LEADER, Inbox, Outbox
 from kvstore.errors import TIMEOUT, TIMEOUT_WAIT_APPLY
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.sim.access_checks import NOBODY, Caller, CallerKind
+from tests.sim.auth_clients import AuthClients
+from tests.sim.auth_model import ROOT
 from tests.sim.checks import UNSURE, Call, Checker, demand, tag
 from tests.sim.options import Options
 from tests.sim.watches import Stream, Watches
 
 EMPTY_KEY = "etcdserver: key is not provided"
+_PROCESS = Caller(CallerKind.PROCESS, ROOT, metadata=AS_ROOT)
 _R = pb.RangeRequest
 
 
 @dataclass(slots=True)
 class _KeepAlives:
     member: int
+    caller: Caller
     asked: deque[Call] = field(default_factory=deque)
     is_closing: bool = False
 
 
 class Clients:
-    """Everybody outside."""
+    """All clients, and the operator."""
 
     def __init__(
         self, rng: random.Random, options: Options, checker: Checker, watches: Watches
@@ -41,54 +47,62 @@ class Clients:
         self._options = options
         self._checker = checker
         self.watches = watches
-        self.machines = options.members  # that there have been, or that were asked for
+        self.machines = options.members  # that exist, or were asked for
         self.chunks: dict[int, list[pb.RangeResponse]] = {}  # of range streams under way
         self.snapshots: set[int] = set()
         self.operations = 0
+        self._users = AuthClients(rng, options, checker.auth)
         self._keep_alives: dict[int, _KeepAlives] = {}
         self._next_id = 1
         self._values = 0
         self._known: list[int] = []  # leases
-        self._garbage: dict[int, int] = {}  # calls, and who was asked
+        self._garbage: dict[int, int] = {}  # malformed calls → the member
         self._inbox = Inbox()
-        self._member = 0  # who is being asked
+        self._member = 0  # that gets the requests
         self._now_ns = 0
         names = list(options.weights)
         self._names = names
         self._weights = [options.weights[name] for name in names]
 
-    # Asking.
+    # Sending.
 
     def ask(self, member: int, now_ns: int, inbox: Inbox) -> None:
-        """Put into a member's inbox what arrives now."""
+        """Put drawn requests into a member's inbox."""
         self._turn_to(member, now_ns, inbox)
         rng = self._rng
         for name in rng.choices(self._names, self._weights, k=rng.randrange(self._batch())):
             self.operations += 1
             getattr(self, f"_{name}")()
-        self._go_on()
+        self._continue_all()
 
-    def ask_calmly(self, member: int, now_ns: int, inbox: Inbox, *, learns: bool) -> None:
-        """Let only go on what was going on anyway; a learner serves no watchers."""
+    def continue_streams(self, member: int, now_ns: int, inbox: Inbox, *, learns: bool) -> None:
+        """Continue streams without new requests; a learner serves no watchers."""
         self._turn_to(member, now_ns, inbox)
         if not learns:
-            self._go_on()
+            self._continue_all()
         for stream in self._streams():
             self.watches.read(stream, 1 << 30)
 
     def probe(self, member: int, now_ns: int, inbox: Inbox, *, learns: bool) -> None:
-        """Ask what must be answered well, now that all is well: a read, and a write if it may."""
+        """Send calls that must succeed without faults: a read, and to a voter a write."""
         self._turn_to(member, now_ns, inbox)
+        caller = _PROCESS if self._checker.auth.enabled else NOBODY
         read = _R(key=b"\0", range_end=b"\0", serializable=learns)
-        self._call(rpc.RANGE, read, serializable=learns, must_succeed=True)
+        self._call(rpc.RANGE, read, caller=caller, serializable=learns, must_succeed=True)
         if not learns:
-            nothing = pb.DeleteRangeRequest(key=b"nothing at all")  # nor is there ever want of room
-            self._call(rpc.DELETE_RANGE, nothing, reads_only=False, must_succeed=True)
+            nothing = pb.DeleteRangeRequest(key=b"nothing at all")  # which needs no room
+            self._call(
+                rpc.DELETE_RANGE, nothing, caller=caller, reads_only=False, must_succeed=True
+            )
+            password = self._users.password_of(ROOT)
+            if self._checker.auth.enabled and password:
+                login = pb.AuthenticateRequest(name=ROOT, password=password)
+                self._call(rpc.AUTHENTICATE, login, caller=NOBODY, must_succeed=True)
 
     def _turn_to(self, member: int, now_ns: int, inbox: Inbox) -> None:
         self._member, self._inbox, self._now_ns = member, inbox, now_ns
 
-    def _go_on(self) -> None:
+    def _continue_all(self) -> None:
         rng = self._rng
         while self.watches.again:
             self._create(self.watches.again.pop())
@@ -97,7 +111,7 @@ class Clients:
                 self.watches.read(stream, rng.choice((10, 1000, 1 << 30)))
 
     def backlog(self, member: int) -> dict[int, int]:
-        """Return what waits unread on each stream to a member."""
+        """Return the unread bytes of each stream of a member."""
         return {
             stream.id: stream.unread_bytes
             for stream in self.watches.streams.values()
@@ -114,21 +128,44 @@ class Clients:
         self._next_id += 1
         return self._next_id
 
-    def _call(self, method: int, request: Message, **fields: Any) -> None:
+    def _call(
+        self, method: int, request: Message, *, caller: Caller | None = None, **fields: Any
+    ) -> None:
         call_id = self._take_id()
         body = request.SerializeToString() + tag(call_id)
-        call = Call(call_id, method, request, body, member=self._member, **fields)
+        if caller is None:
+            caller = self._users.caller(method)
+        call = Call(call_id, method, request, body, caller=caller, member=self._member, **fields)
         self._checker.invoke(call, self._now_ns)
         self._inbox.calls.append((call.id, method, body))
-        if not call.refusal and not call.must_succeed:
-            self._want_leader(call_id)
+        self._add_metadata(call_id, caller, may_want_leader=not (call.refusal or call.must_succeed))
 
-    def _want_leader(self, call_id: int) -> None:
-        if self._rng.randrange(8) == 0:
-            self._inbox.metadata[call_id] = {HAS_LEADER: "true"}
+    def _add_metadata(self, call_id: int, caller: Caller, *, may_want_leader: bool = True) -> None:
+        metadata = caller.metadata
+        if may_want_leader and self._rng.randrange(8) == 0:
+            metadata = {**(metadata or {}), HAS_LEADER: "true"}
+        if metadata is not None:
+            self._inbox.metadata[call_id] = metadata
 
     def _write(self, method: int, request: Message, refusal: str = "") -> None:
         self._call(method, request, reads_only=bool(refusal), refusal=refusal)
+
+    # Users.
+
+    def _log_in(self) -> None:
+        method, request = self._users.login()
+        self._call(method, request, caller=NOBODY)
+
+    def _administer(self) -> None:
+        self._write(*self._users.administer())
+
+    def _look_up(self) -> None:
+        self._write(*self._users.look_up())
+
+    def _switch_auth(self) -> None:
+        self._write(*self._users.switch())
+
+    # Data.
 
     def _key(self) -> bytes:
         return self._rng.choice(self._options.keys)
@@ -149,12 +186,12 @@ class Clients:
         return (b"%d." % self._values).ljust(size, b"v")
 
     def _lease(self) -> int:
-        """Return a lease that was granted once, seldom one that never was."""
+        """Return a lease that was granted, seldom one that never was."""
         rng = self._rng
         return rng.choice(self._known) if self._known and rng.randrange(10) else 77
 
     def _past(self) -> int:
-        """Return a revision: any there was, the current one (0), or one of the future."""
+        """Return a revision: a past one, the current one (0), or a future one."""
         rng, model = self._rng, self._checker.model
         kind = rng.randrange(6)
         if kind < 3:
@@ -328,7 +365,7 @@ class Clients:
         return self._rng.choice(sorted(self._checker.roster.members))
 
     def _member_add(self) -> None:
-        """Ask for one more; the world starts its machine once the log has it."""
+        """Ask for one more member; its machine is started once the change is applied."""
         rng, roster = self._rng, self._checker.roster
         if roster.has_version and len(roster.members) < self._options.members_max:
             self.machines += 1
@@ -360,12 +397,12 @@ class Clients:
         self._call(rpc.MOVE_LEADER, pb.MoveLeaderRequest(targetID=self._any_member()))
 
     def _broken(self) -> None:
-        """Send bytes that are no request: its neighbours must not notice."""
+        """Send bytes that are no request: other calls of the batch must not be affected."""
         self._inbox.calls.append((self._take_id(), rpc.PUT, b"\xff\xff"))
         self._garbage[self._next_id] = self._member
 
     def _vanish(self) -> None:
-        """Leave without waiting for an answer."""
+        """Disconnect a client that waits for an answer."""
         waiting = [
             each
             for each in self._checker.calls.values()
@@ -403,11 +440,11 @@ class Clients:
         if streams and (rng.randrange(3) or len(streams) > 5):
             stream = rng.choice(streams)
         else:
-            stream = Stream(self._take_id(), self._member)
+            stream = Stream(self._take_id(), self._member, self._users.caller(rpc.WATCH))
             self.watches.streams[stream.id] = stream
             self._inbox.opened.append((stream.id, rpc.WATCH))
-            self._want_leader(stream.id)
-        stream.creates.append(create)
+            self._add_metadata(stream.id, stream.caller)
+        stream.creates.append((create, self._checker.applied.get(self._member, 0)))
         self._frame(stream.id, pb.WatchRequest(create_request=create))
 
     def _frame(self, stream_id: int, request: Message) -> None:
@@ -442,18 +479,22 @@ class Clients:
         streams = [each for each, stream in self._renewals().items() if not stream.is_closing]
         if not streams or (len(streams) < 3 and rng.randrange(4) == 0):
             streams.append(self._take_id())
-            self._keep_alives[self._next_id] = _KeepAlives(self._member)
+            caller = self._users.caller(rpc.LEASE_KEEP_ALIVE)
+            self._keep_alives[self._next_id] = _KeepAlives(self._member, caller)
             self._inbox.opened.append((self._next_id, rpc.LEASE_KEEP_ALIVE))
-            self._want_leader(self._next_id)
+            self._add_metadata(self._next_id, caller)
         stream_id = rng.choice(streams)
         request = pb.LeaseKeepAliveRequest(ID=self._lease())
-        renewal = Call(stream_id, rpc.LEASE_KEEP_ALIVE, request, b"", member=self._member)
+        caller = self._keep_alives[stream_id].caller
+        renewal = Call(
+            stream_id, rpc.LEASE_KEEP_ALIVE, request, b"", caller=caller, member=self._member
+        )
         self._checker.stamp(renewal, self._now_ns)
         self._keep_alives[stream_id].asked.append(renewal)
         self._frame(stream_id, request)
 
     def _leave(self) -> None:
-        """Close a stream: without a word, or after all that was asked is answered."""
+        """Close a stream: by a disconnect, or after all its requests are answered."""
         rng = self._rng
         renewals, streams = self._renewals(), self._streams()
         if renewals and rng.randrange(2):
@@ -472,7 +513,7 @@ class Clients:
             self._abandon(stream_id)
 
     def _abandon(self, stream_id: int) -> None:
-        """Be gone; what has not been sent yet is never sent."""
+        """Disconnect; messages that are still in the inbox are dropped."""
         inbox = self._inbox
         arrived = len(inbox.opened)
         inbox.opened = [each for each in inbox.opened if each[0] != stream_id]
@@ -481,10 +522,10 @@ class Clients:
         if len(inbox.opened) == arrived:
             inbox.gone.append(stream_id)
 
-    # Being told.
+    # Receiving.
 
     def take(self, member: int, now_ns: int, out: Outbox) -> None:
-        """Check everything that leaves a member."""
+        """Check everything a member sends to clients."""
         checker = self._checker
         checker.now_ns = now_ns
         for call_id, code, body in out.replies:
@@ -496,12 +537,16 @@ class Clients:
             call = checker.reply(member, call_id, code, body)
             if call is not None and call.method == rpc.LEASE_GRANT and not code:
                 self._known.append(pb.LeaseGrantResponse.FromString(body).ID)
+            elif call is not None and call.method == rpc.AUTHENTICATE and not code:
+                token = pb.AuthenticateResponse.FromString(body).token
+                self._users.logged_in(call.request.name, token)  # type: ignore[attr-defined]
         for stream_id, head, tail in out.deliveries:
             self._delivered(stream_id, head + tail)
         for stream_id, code, text in out.ends:
             self._ended(stream_id, code, text.decode())
         for call_id, _ in out.snapshots:
             demand(call_id in self.snapshots, "a snapshot for", call_id)
+            checker.access.check_answered(checker.calls[call_id], None)
             self.snapshots.discard(call_id)
             del checker.calls[call_id]
 
@@ -511,12 +556,14 @@ class Clients:
             self.watches.delivered(stream, body)
         elif stream_id in self._keep_alives:
             asked = self._keep_alives[stream_id].asked
-            demand(asked, "a renewal nobody asked for")
+            demand(asked, "a renewal without a request")
             response = pb.LeaseKeepAliveResponse.FromString(body)
+            self._checker.access.check_renewal(asked[0])
             self._checker.renewed(asked.popleft(), response)
         elif not self._has_left(stream_id):
             demand(stream_id in self.chunks, "a message for stream", stream_id)
             chunk = pb.RangeStreamResponse.FromString(body).range_response
+            self._checker.access.check_shown(self._checker.calls[stream_id], chunk)
             self.chunks[stream_id].append(chunk)
 
     def _has_left(self, call_id: int) -> bool:
@@ -534,8 +581,11 @@ class Clients:
             is_over = renewals.is_closing and not renewals.asked and not code
             is_over |= self._checker.may_fail and text in UNSURE
             if text == TIMEOUT.text and renewals.asked:
-                is_over |= self._checker.was_held_up(renewals.asked[0])
-            # What is not known yet may be in what a stalled disk holds up.
+                is_over |= self._checker.was_paused(renewals.asked[0])
+            is_over |= any(
+                self._checker.access.explains_renewal(each, text) for each in renewals.asked
+            )
+            # A lease that is not known yet may be in an entry that a stalled disk delays.
             is_over |= bool(self._options.faults["stall"]) and text == TIMEOUT_WAIT_APPLY.text
             demand(is_over, "renewals", renewals, "end:", code, text)
             return
@@ -548,7 +598,7 @@ class Clients:
             self._checker.streamed(call, chunks, code, text)
 
     def crashed(self, member: int) -> None:
-        """Find every connection to a member broken."""
+        """Break every connection to a member."""
         gone = {each.id for each in self._checker.calls.values() if each.member == member}
         self._checker.crashed(member)
         self.watches.crashed(member)

@@ -13,7 +13,7 @@ The state of the member is kept beside the files: see SimBackend.
 
 import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from kvstore.errors import StorageFatalError
 from kvstore.storage.memory_backend import MemoryBackend
-from tests.sim.faults import SECTOR_BYTES, Faults
+from tests.sim.disk_faults import SECTOR_BYTES, DiskFaults
 
 
 @dataclass(eq=False, slots=True)
@@ -33,7 +33,7 @@ class _File:
     rotten: dict[int, int] = field(default_factory=dict)  # offset → flipped bits
 
     def resize(self, size_bytes: int) -> None:
-        """Cut, or grow with zeros."""
+        """Truncate, or extend with zeros."""
         size = len(self.data)
         if size_bytes < size:
             del self.data[size_bytes:]
@@ -122,16 +122,16 @@ class _Handle:
 class SimFiles:
     """`kvstore.storage.files.Files` in memory; see the head of this module."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: DiskFaults) -> None:
         self.faults = faults
         self._root = _Directory()
         self._handles: dict[int, _Handle] = {}
         self._next_handle = 3
 
-    # What happens to the machine.
+    # Faults of the machine.
 
     def kill(self) -> None:
-        """End the process: its handles and locks go, what it wrote stays."""
+        """End the process: its handles and locks are closed, what it wrote stays."""
         for handle in list(self._handles):
             self._drop(handle)
 
@@ -147,7 +147,7 @@ class SimFiles:
                     node.tear(rng)
 
     def rot(self, path: Path, offset: int, bits: int) -> None:
-        """Let bits of a byte rot; for when no process runs."""
+        """Flip bits of a byte; for when no process runs."""
         file = self._file(path)
         assert not file.dirty
         file.rotten[offset] = file.rotten.get(offset, 0) ^ bits
@@ -155,7 +155,7 @@ class SimFiles:
         file.durable[offset] ^= bits
 
     def heal(self) -> bool:
-        """Undo what has rotted and was not written over; tell whether there was anything."""
+        """Restore flipped bits that were not written over; tell whether there were any."""
         found = False
         for directory in _directories(self._root):
             for node in directory.entries.values():
@@ -172,24 +172,24 @@ class SimFiles:
         return bytes(self._file(path).data)
 
     def names(self, path: Path) -> list[str]:
-        """Return the names in a directory; a fault does not strike."""
+        """Return the names in a directory; without faults."""
         return sorted(self._directory(path).entries)
 
     # Files.
 
     def exists(self, path: Path) -> bool:
         """See Files."""
-        self.faults.strike("exists")
+        self.faults.check("exists")
         return self._find(path) is not None
 
     def list_directory(self, path: Path) -> list[str]:
         """See Files."""
-        self.faults.strike("list_directory")
+        self.faults.check("list_directory")
         return self.names(path)
 
     def make_directory(self, path: Path) -> None:
         """See Files."""
-        self.faults.strike("make_directory")
+        self.faults.check("make_directory")
         node: _Node = self._root
         for name in _names(path):
             assert isinstance(node, _Directory)
@@ -203,19 +203,19 @@ class SimFiles:
 
     def remove(self, path: Path) -> None:
         """See Files."""
-        self.faults.strike("remove")
+        self.faults.check("remove")
         self._file(path)
         self._directory(path.parent).change({path.name: None})
 
     def remove_tree(self, path: Path) -> None:
         """See Files."""
-        self.faults.strike("remove_tree")
+        self.faults.check("remove_tree")
         if self._find(path) is not None:
             self._directory(path.parent).change({path.name: None})
 
     def rename(self, old: Path, new: Path) -> None:
         """See Files; both names are in one directory here."""
-        self.faults.strike("rename")
+        self.faults.check("rename")
         node = self._find(old)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(old))
@@ -227,18 +227,18 @@ class SimFiles:
 
     def sync_directory(self, path: Path) -> None:
         """See Files."""
-        self.faults.strike("sync_directory")
+        self.faults.check("sync_directory")
         self._directory(path).sync()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         """See Files."""
         node = self._find(path)
         if node is None and create:
-            self.faults.strike("create")
+            self.faults.check("create")
             node = _File()
             self._directory(path.parent).change({path.name: node})
         else:
-            self.faults.strike("open")
+            self.faults.check("open")
         if isinstance(node, _Directory):
             raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
         if node is None:
@@ -252,9 +252,14 @@ class SimFiles:
         """See Files; closing what a kill has closed already is fine."""
         self._drop(handle)
 
+    def close_removed(self, handles: Sequence[int]) -> None:
+        """See Files."""
+        for handle in handles:
+            self.close(handle)
+
     def try_lock(self, handle: int) -> bool:
         """See Files."""
-        self.faults.strike("try_lock")
+        self.faults.check("try_lock")
         file = self._writable(handle)
         if file.locked_by in (0, handle):
             file.locked_by = handle
@@ -271,7 +276,7 @@ class SimFiles:
 
     def read(self, handle: int, offset: int, size_bytes: int) -> bytes:
         """See Files."""
-        self.faults.strike("read")
+        self.faults.check("read")
         return bytes(self._open_file(handle).data[offset : offset + size_bytes])
 
     def write(self, handle: int, offset: int, data: bytes) -> int:
@@ -281,7 +286,7 @@ class SimFiles:
         if 0 < room_bytes < len(data):
             data = data[:room_bytes]
         else:
-            self.faults.strike("write")
+            self.faults.check("write")
         end = offset + len(data)
         if end > len(file.data):
             file.resize(end)
@@ -293,15 +298,19 @@ class SimFiles:
 
     def truncate(self, handle: int, size_bytes: int) -> None:
         """See Files."""
-        self.faults.strike("truncate")
+        self.faults.check("truncate")
         self._writable(handle).resize(size_bytes)
 
     def allocate(self, handle: int, size_bytes: int) -> None:
         """See Files."""
-        self.faults.strike("allocate")
+        self.faults.check("allocate")
         file = self._writable(handle)
         if size_bytes > len(file.data):
             file.resize(size_bytes)
+
+    def begin_writeback(self, handle: int, offset: int, size_bytes: int) -> None:
+        """See Files; a power cut keeps any of the sectors written since the last sync anyway."""
+        self._open_file(handle)
 
     def sync_data(self, handle: int) -> None:
         """See Files."""
@@ -314,7 +323,7 @@ class SimFiles:
     def _sync(self, call: str, handle: int) -> None:
         file = self._open_file(handle)
         try:
-            self.faults.strike(call)
+            self.faults.check(call)
         except OSError:
             file.tear(self.faults.rng)
             raise
@@ -364,7 +373,7 @@ class SimBackend(MemoryBackend):
     The power may go before or after a commit, and before or after a received state is put in place.
     """
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: DiskFaults) -> None:
         super().__init__()
         self._faults = faults
 
@@ -372,22 +381,22 @@ class SimBackend(MemoryBackend):
     def commit(self) -> None:
         if self.pending_ops():
             try:
-                self._faults.strike("commit")
+                self._faults.check("commit")
             except OSError as error:
                 self.abandon()
                 raise StorageFatalError(f"commit failed: {error}") from error
         super().commit()
-        self._faults.strike("committed")
+        self._faults.check("committed")
 
     @override
     def take_received(self, index: int) -> bool:
-        self._faults.strike("take_received")
+        self._faults.check("take_received")
         taken = super().take_received(index)
-        self._faults.strike("received_taken")
+        self._faults.check("received_taken")
         return taken
 
     def survive(self) -> "SimBackend":
-        """Return what the next process finds; this one is spent."""
+        """Return the state the next process finds; this one is not used again."""
         survivor = type(self)(self._faults)
         vars(survivor).update(vars(self.crash()))
         return survivor

@@ -1,11 +1,11 @@
-"""One machine of a world: the real Node between its starts and its ends, and the disk that stays.
+"""One machine of a world: the real Node between its starts and its ends, and the disk.
 
     start ─► boot, build, turns ─► turn … ─► stop | kill | cut the power
                  └──────────── the disk: files, and the database's last commit ◄──┘
 
-Only the ports are replaced: the disk, the clock, the links, the shell that runs tasks, and the
-log, which is told to the checkers as it is written. A machine has a clock of its own: its monotonic
-time begins anywhere at each start, its wall clock may be set at will.
+Only the ports are replaced: disk, clock, links, offloaded tasks, and the log, whose writes are
+reported to the checkers. Each machine has its own clock: its monotonic time begins at a random
+value at each start, and its wall clock may be set.
 """
 
 import random
@@ -18,26 +18,29 @@ from typing import TYPE_CHECKING, NamedTuple
 from typing_extensions import override
 
 from kvstore.apply.membership import Membership
+from kvstore.auth.tokens import LETTERS, PREFIX_LETTERS, SignedTokens, SimpleTokens
+from kvstore.backend import Backend
 from kvstore.batch import Inbox, Outbox
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.mvcc.backend import Backend
 from kvstore.node.parts import Parts
 from kvstore.node.ports import SnapshotKeeper
 from kvstore.node.turn import Node
 from kvstore.raft.model import Entry, HardState, Snapshot, SnapshotMetadata
-from kvstore.runtime.log.log import Log
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Boot, Founding, boot
 from kvstore.server.boot.data_dir import DataDir
 from kvstore.server.boot.state import snapshot_files
 from kvstore.storage.wal.wal import Wal
+from tests.sim.auth_model import AuthState, Permission, User
 from tests.sim.checks import Checker, demand
 from tests.sim.disk import SimBackend, SimFiles
-from tests.sim.faults import Faults
+from tests.sim.disk_faults import DiskFaults
 from tests.sim.options import Options
-from tests.sim.peers import PeerPort, SimLinks, hold_members
+from tests.sim.peers import PeerPort, SimLinks, compare_members
 from tests.sim.raft_checks import RaftChecker
+from tests.sim.token_keys import SimTokenKeys
 from tests.sim.trace import Trace
 from tests.support.cluster_network import Network
 
@@ -83,14 +86,14 @@ class MemberClock:
 
 
 class Checkers(NamedTuple):
-    """Who looks at everything."""
+    """The checkers of a world."""
 
     store: Checker
     raft: RaftChecker
 
 
 class _LogTap:
-    """A log that tells the checkers what it writes, before it does, and what is durable after."""
+    """A log that reports each write to the checkers, and after its sync that it is durable."""
 
     def __init__(self, wal: Wal, member: "Member") -> None:
         self._wal = wal
@@ -105,9 +108,19 @@ class _LogTap:
         if sync:
             checkers.raft.synced(member.id)
 
+    def start_save(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        member = self._member
+        member.checkers.store.proposed(entries)
+        member.checkers.raft.saving(member.id, hard_state, entries, sync=True)
+        self._wal.start_save(hard_state, entries)
+
+    def finish_save(self) -> None:
+        self._wal.finish_save()
+        self._member.checkers.raft.synced(self._member.id)
+
 
 class _SnapshotTap:
-    """Snapshots of which the checkers are told."""
+    """Snapshots that are reported to the checkers."""
 
     def __init__(self, keeper: SnapshotKeeper, member: "Member") -> None:
         self._keeper = keeper
@@ -122,13 +135,14 @@ class _SnapshotTap:
     def record(self, snapshot: Snapshot) -> None:
         self._keeper.record(snapshot)
         member, about = self._member, snapshot.metadata
-        member.tell_applied()
+        member.report_applied()
         member.checkers.raft.recorded(member.id, about.index, about.term)
 
     def install(self, index: int) -> None:
         member = self._member
         self._keeper.install(index)
         member.checkers.store.jump(member.number, index)
+        member.checkers.store.access.lost_before[member.number] = index
         member.has_installed = True
 
     def drop_received(self, up_to_index: int) -> None:
@@ -138,8 +152,8 @@ class _SnapshotTap:
         self._keeper.purge()
 
 
-class _Logger(Log):
-    """A log whose lines go into the trace, if anybody keeps it."""
+class _Logger(LineLogger):
+    """A logger whose lines go into the trace."""
 
     def __init__(self, member: "Member", trace: Trace) -> None:
         super().__init__([], "info")
@@ -147,7 +161,7 @@ class _Logger(Log):
         self._trace = trace
 
     def _say(self, level: str, msg: str, fields: dict[str, object]) -> None:
-        self._trace.say(self._member.number, self._member.now_ns, level, msg, fields)
+        self._trace.log(self._member.number, self._member.now_ns, level, msg, fields)
 
     @override
     def info(self, msg: str, **fields: object) -> None:
@@ -182,7 +196,7 @@ class Member:
         self.name = f"m{number}"
         self.urls = [f"http://10.0.0.{number}:2380"]
         self.clock = MemberClock(world_clock)
-        self.faults = Faults(rng)
+        self.faults = DiskFaults(rng)
         self.files = self.files_type(self.faults)
         self.backend = self.backend_type(self.faults)
         self.checkers = checkers
@@ -190,12 +204,12 @@ class Member:
         self.life = 0  # how often it has started
         self.node: Node | None = None
         self.port: PeerPort | None = None
-        self.is_serving = False  # clients are let in: it has joined
+        self.is_serving = False  # it has joined and serves clients
         self.is_stopping = False
-        self.is_expelled = False  # another told it that it was removed
-        self.has_installed = False  # a snapshot, since its state was compared last
-        self.asleep_until_ns = 0  # its process stands still
-        self._idle_turns = 0  # in a row, each asked for at once by the one before
+        self.knows_of_removal = False  # it has learnt that it was removed
+        self.has_installed = False  # a snapshot, since its state was last compared
+        self.asleep_until_ns = 0  # its process is stopped
+        self._idle_turns = 0  # in a row, each requested by the one before
         self.rng = rng
         self._options = options
         self._trace = trace
@@ -219,7 +233,7 @@ class Member:
 
     @property
     def parts(self) -> Parts:
-        """The rooms of the running node."""
+        """The parts of the running node."""
         assert self._parts is not None
         return self._parts
 
@@ -230,7 +244,7 @@ class Member:
     # Start.
 
     def start(self, founding: Founding) -> None:
-        """Start from what is on disk; the first turn is the caller's."""
+        """Start from what is on disk; the caller takes the first turn."""
         config = configure(read_command_line([*self._options.flags, f"--name={self.name}"]), {})
         self.clock.offset_ns = self.rng.randrange(1 << 50)
         logger = _Logger(self, self._trace)
@@ -243,7 +257,7 @@ class Member:
             segment_bytes=self._options.segment_bytes,
         )
         self.id = booted.member_id
-        self._tell_found(booted)
+        self._report_found(booted)
         self._parts = parts = build(
             config,
             booted,
@@ -256,6 +270,7 @@ class Member:
         for name, value in self._options.raft_limits.items():
             setattr(parts.raft._state.config, name, value)
         parts.hub._limits = replace(parts.hub._limits, **self._options.watch_limits)
+        self._set_tokens(parts)
         parts.log = _LogTap(booted.wal, self)
         parts.snapshots = _SnapshotTap(parts.snapshots, self)
         self._links = SimLinks(self._network, self)
@@ -271,7 +286,7 @@ class Member:
         self.port = PeerPort(self, parts)
         self.compare()
 
-    def _tell_found(self, booted: Boot) -> None:
+    def _report_found(self, booted: Boot) -> None:
         found = booted.raft
         snapshot = found.snapshot_index, found.snapshot_term
         self.checkers.raft.restarted(self.id, found.hard_state, snapshot, found.entries)
@@ -279,14 +294,26 @@ class Member:
         untold = [e for e in found.entries if store.index < e.index <= found.applied]
         store.jump(self.number, min(found.applied, store.index))
         store.advance(self.number, untold, self.now_ns)  # applied just before a crash
+        store.access.lost_before[self.number] = found.applied
+
+    def _set_tokens(self, parts: Parts) -> None:
+        options, rng = self._options, self.rng
+        parts.limits.client_cert_auth = options.certificates
+        parts.auth.tokens = (
+            SignedTokens(SimTokenKeys())
+            if options.signed_tokens
+            else SimpleTokens(
+                options.token_ttl_s, lambda: "".join(rng.choices(LETTERS, k=PREFIX_LETTERS))
+            )
+        )
 
     def wire(self, parts: Parts) -> None:
-        """Change the rooms before the node moves in; for those who plant faults."""
+        """Change the parts before the node is made; canaries override this."""
 
     # Turns.
 
-    def give(self, what: Callable[[Inbox], None]) -> None:
-        """Put something into the next inbox; the turn comes at once."""
+    def add_to_inbox(self, what: Callable[[Inbox], None]) -> None:
+        """Add to the next inbox; the turn is due at once."""
         what(self._inbox)
         self._is_busy = True
 
@@ -301,27 +328,31 @@ class Member:
         return max(at_ns, self.asleep_until_ns)
 
     def turn(self, backlog: "Mapping[int, int]") -> Iterator[Outbox]:
-        """Take a turn with all that has arrived; yield what leaves, part by part, as it does."""
+        """Take a turn with all that has arrived; yield the outbox of each part when it is sent."""
         inbox = self._take_inbox()
         inbox.backlog.update(backlog)
         out = self.answer(inbox)
         yield out
         yield self.save(inbox)
         yield self.settle(inbox)
-        self._mind_idleness(inbox, out)
+        self._check_idleness(inbox, out)
         stalled_ns, self.faults.stalled_ns = self.faults.stalled_ns, 0
         self.asleep_until_ns = self.now_ns + self._options.turn_ns + stalled_ns
         if stalled_ns:
-            self.checkers.store.held_up(self.now_ns, self.asleep_until_ns)
+            self.checkers.store.note_pause(self.now_ns, self.asleep_until_ns)
 
-    def _mind_idleness(self, inbox: Inbox, out: Outbox) -> None:
-        """See that it does not turn again and again for nothing."""
+    def _check_idleness(self, inbox: Inbox, out: Outbox) -> None:
+        """Check that it does not take turns at full speed with nothing to do."""
         assert self.node is not None
         works = self.parts.store.compaction_pending or self.node._maintenance._running
         said = inbox.calls or inbox.frames or inbox.messages or out.replies or out.deliveries
         is_idle = not (works or said or self.node.wake_ns > self.clock.monotonic_ns())
         self._idle_turns = self._idle_turns + 1 if is_idle else 0
-        demand(self._idle_turns < _IDLE_TURNS_MAX, self.name, "turns and turns for nothing")
+        demand(
+            self._idle_turns < _IDLE_TURNS_MAX,
+            self.name,
+            "takes turn after turn with nothing to do",
+        )
 
     def _take_inbox(self) -> Inbox:
         links = self._links
@@ -340,7 +371,7 @@ class Member:
         assert self.node is not None
         assert self.port is not None
         self._trace.inbox(self.number, inbox)
-        with self._watched():
+        with self._reporting():
             out = self.node.answer(inbox)
         self._trace.outbox(self.number, out)
         self.port.take(out)
@@ -350,22 +381,22 @@ class Member:
         return out
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Tell the checkers what comes of a part of a turn that may commit and apply."""
+    def _reporting(self) -> Iterator[None]:
+        """Report to the checkers what a part of a turn has committed and applied."""
         raft = self.parts.raft
         voters = [raft.conf_state.voters]
         yield
-        self.tell_applied()
+        self.report_applied()
         voters.append(raft.conf_state.voters)
-        self.checkers.raft.turned(self.id, raft, voters)
+        self.checkers.raft.after_turn(self.id, raft, voters)
 
-    def tell_applied(self) -> None:
-        """Tell the checker what was applied since the last time."""
+    def report_applied(self) -> None:
+        """Report to the checker what was applied since the last report."""
         store, view = self.checkers.store, self.checkers.raft.view(self.id)
         entries = view.entries
         first, last = store.applied[self.number] + 1, self.parts.raft.applied
         applied = [entries.pop(index, None) for index in range(first, last + 1)]
-        demand(None not in applied, self.name, "applied what it never saved:", first, last)
+        demand(None not in applied, self.name, "applied what it did not save:", first, last)
         store.advance(self.number, applied, self.now_ns)  # type: ignore[arg-type]
 
     def save(self, inbox: Inbox) -> Outbox:
@@ -373,7 +404,7 @@ class Member:
         assert self.node is not None
         assert self.port is not None
         late = Outbox()
-        with self._watched():
+        with self._reporting():
             self.node.save(inbox, late)
         self._trace.outbox(self.number, late)
         self.port.take(late)
@@ -394,18 +425,20 @@ class Member:
     # Ends.
 
     def begin_stop(self) -> None:
-        """Begin to end as the server does when it is told to: leadership is handed over first."""
+        """Begin a graceful stop: leadership is transferred first."""
         assert self.node is not None
         self.is_stopping = True
-        self.node.hand_over(self.clock.monotonic_ns())
+        self.node.transfer_leadership(self.clock.monotonic_ns())
 
     @property
     def may_stop(self) -> bool:
-        """Whether everything that comes before the end is done."""
-        return self.is_stopping and self.node is not None and not self.node.is_handing_over
+        """Whether the process may end: no leader transfer is under way."""
+        return (
+            self.is_stopping and self.node is not None and not self.node.is_transferring_leadership
+        )
 
     def stop(self) -> None:
-        """End as the server ends when it is told to."""
+        """End a graceful stop."""
         assert self.node is not None
         assert self._booted is not None
         self.node.close(self.clock.monotonic_ns())
@@ -436,7 +469,7 @@ class Member:
     # Looking inside.
 
     def compare(self) -> None:
-        """Hold the whole state against the model's at the index it stands for."""
+        """Compare the whole state with the model's at its applied index."""
         self.has_installed = False
         checker, parts = self.checkers.store, self.parts
         model, mark = checker.model, checker.mark_of(self.number)
@@ -445,7 +478,7 @@ class Member:
         demand(store.compacted == mark.compacted, self.name, "compacted", store.compacted, mark)
         found = store.range(b"\0", b"\0")
         kvs = [kv.SerializeToString() for kv in model.live(b"\0", b"\0", mark.revision)]
-        demand(getattr(found, "kvs", None) == kvs, self.name, "has not the model's state")
+        demand(getattr(found, "kvs", None) == kvs, self.name, "differs from the model in its keys")
         leases = {
             lease: (lessor._leases[lease].ttl_s, tuple(lessor.keys(lease)))
             for lease in lessor.leases()
@@ -454,4 +487,30 @@ class Member:
         demand(leases == wanted, self.name, "leases", leases, "instead of", wanted)
         alarms = {member for member, _ in parts.alarms.raised()}
         demand(alarms == mark.alarms, self.name, "alarms", alarms, "instead of", mark)
-        hold_members(self.number, parts.membership.members, checker.roster.states[mark.roster])
+        self._compare_auth(checker.auth.states[mark.auth])
+        compare_members(self.number, parts.membership.members, checker.roster.states[mark.roster])
+
+    def _compare_auth(self, wanted: AuthState) -> None:
+        auth = self.parts.auth
+        users = {name: auth.user(name) for name in auth.user_names()}
+        roles = {name: auth.role(name) for name in auth.role_names()}
+        found = AuthState(
+            auth.enabled,
+            auth.revision,
+            {
+                name: User(
+                    None if each.options.no_password else each.password, frozenset(each.roles)
+                )
+                for name, each in users.items()
+                if each is not None
+            },
+            {
+                name: tuple(
+                    Permission(one.key, one.range_end, int(one.permType))
+                    for one in each.keyPermission
+                )
+                for name, each in roles.items()
+                if each is not None
+            },
+        )
+        demand(found == wanted, self.name, "auth", found, "instead of", wanted)

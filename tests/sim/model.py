@@ -1,9 +1,9 @@
-"""What the store must be: the log's requests applied one by one, so plainly that it can be read.
+"""A plain model of the store: the log's requests applied one by one.
 
     apply(field, body) → the response it must have (header: revision alone), or the error text
 
-Every version of every key is kept for good; a compaction only moves a mark. Any revision can
-therefore be looked at: by a read that was answered late, a watcher that lags, a hash.
+Every version of every key is kept; a compaction only sets a mark. Any revision can therefore be
+read: for a read that was answered late, a watcher that lags, a hash.
 """
 
 from bisect import bisect_left, bisect_right
@@ -67,8 +67,8 @@ class StoreModel:
         self.compactions: list[int] = []
         self.rows: list[ModelRow] = []  # all there ever were
         self.leases: dict[int, ModelLease] = {}
-        self.lease_changes = 0  # how often leases, or what hangs on them, have changed
-        self.alarms: set[int] = set()  # members that lack space
+        self.lease_changes = 0  # how often leases or their keys have changed
+        self.alarms: set[int] = set()  # members without space
         self._keys: dict[bytes, Key] = {}
         self._order: list[bytes] = []
         self._lease_of: dict[bytes, int] = {}
@@ -110,7 +110,7 @@ class StoreModel:
         kvs = [kv for kv in kvs if _passes(request, kv)]
         order = request.sort_order
         if order == _R.NONE and 0 < request.limit < len(kvs) and not _has_filters(request):
-            kvs = kvs[: request.limit + 1]  # etcd cuts before it sorts, and so shows others
+            kvs = kvs[: request.limit + 1]  # etcd applies the limit before it sorts
         if order == _R.NONE and request.sort_target != _R.KEY:
             order = _R.ASCEND
         if order != _R.NONE:
@@ -131,12 +131,12 @@ class StoreModel:
         keep = compaction_keep(self.rows, compacted)
         rows = [row for row in self.rows if row.main > compacted or (row.main, row.sub) in keep]
         found = {hash_rows(rows, compacted, revision, hash_keep(rows, revision))}
-        if revision in self.compactions:  # the hash remembered of that compaction
+        if revision in self.compactions:  # the hash computed by that compaction
             found.add(hash_rows(rows, compacted, revision, compaction_keep(rows, revision)))
         return found
 
     def left(self) -> list[ModelRow]:
-        """Return the rows that are left once the last compaction is done."""
+        """Return the rows that remain after the last compaction."""
         keep = compaction_keep(self.rows, self.compacted)
         return [row for row in self.rows if row.main > self.compacted or row[:2] in keep]
 
@@ -146,29 +146,34 @@ class StoreModel:
 
     # Requests.
 
-    def apply(self, request_field: int, body: bytes) -> Answer | None:
-        """Apply one request of the log; None: nobody is answered."""
+    def apply(self, request_field: int, body: bytes, denied: str = "") -> Answer | None:
+        """Apply one request of the log; None: nobody is answered.
+
+        denied: why its caller may not make it, or nothing.
+        """
         self._sub = 0
         match request_field:
             case Field.PUT:
-                return NO_SPACE if self.no_space else self._put_entry(_of(pb.PutRequest, body))
+                if self.no_space or denied:
+                    return NO_SPACE if self.no_space else denied
+                return self._put_entry(_of(pb.PutRequest, body))
             case Field.DELETE_RANGE:
-                return self._end(self._delete(_of(pb.DeleteRangeRequest, body)))
+                return denied or self._end(self._delete(_of(pb.DeleteRangeRequest, body)))
             case Field.TXN:
-                return self._txn_entry(_of(pb.TxnRequest, body))
+                return self._txn_entry(_of(pb.TxnRequest, body), denied)
             case Field.COMPACTION:
                 return self._compact(_of(pb.CompactionRequest, body).revision)
             case Field.LEASE_GRANT:
                 return self._grant(_of(pb.LeaseGrantRequest, body))
             case Field.LEASE_REVOKE:
-                return self._revoke(_of(pb.LeaseRevokeRequest, body).ID)
+                return denied or self._revoke(_of(pb.LeaseRevokeRequest, body).ID)
             case Field.ALARM:
                 return self._alarm(_of(pb.AlarmRequest, body))
             case _:
                 return None
 
     def _end(self, answer: Any) -> Any:
-        """Close an entry: the revision moves if anything was written."""
+        """End an entry: the revision goes up if anything was written."""
         self.revision += self._sub > 0
         self._sub = 0
         answer.header.revision = self.revision
@@ -201,7 +206,7 @@ class StoreModel:
             lease=before.lease if before and request.ignore_lease else request.lease,
         )
         self._write(key, kv, kv.SerializeToString(), tombstone=False)
-        self._hang(key, kv.lease)
+        self._attach(key, kv.lease)
         answer = pb.PutResponse(prev_kv=before if before and request.prev_kv else None)
         answer.header.revision = main
         return answer
@@ -218,7 +223,7 @@ class StoreModel:
 
     def _remove(self, key: bytes) -> None:
         self._write(key, None, KeyValue(key=key).SerializeToString(), tombstone=True)
-        self._hang(key, 0)
+        self._attach(key, 0)
 
     def _write(self, key: bytes, kv: KeyValue | None, data: bytes, *, tombstone: bool) -> None:
         main = self.revision + 1
@@ -232,7 +237,7 @@ class StoreModel:
         self._row_mains.append(main)
         self._sub += 1
 
-    def _hang(self, key: bytes, lease: int) -> None:
+    def _attach(self, key: bytes, lease: int) -> None:
         old = self._lease_of.pop(key, 0)
         self.lease_changes += old != lease
         if old in self.leases:
@@ -241,9 +246,11 @@ class StoreModel:
             self._lease_of[key] = lease
             self.leases[lease].keys.add(key)
 
-    def _txn_entry(self, request: pb.TxnRequest) -> Answer:
+    def _txn_entry(self, request: pb.TxnRequest, denied: str) -> Answer:
         if self.no_space and _puts_anything(request):
             return NO_SPACE
+        if denied:
+            return denied
         path = list(self._choose(request, self.revision))
         refusal = self._check(request, iter(path))
         return refusal or self._end(self._txn(request, iter(path), self.revision))

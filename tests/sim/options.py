@@ -1,6 +1,7 @@
-"""What differs between two seeds before anything happens: sizes, limits, tempers; all drawn."""
+"""The options of a world: sizes, limits and chances, all drawn from its seed."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +31,12 @@ WEIGHTS: Final = {
     "vanish": 1,
     "leave": 1,
 }
+AUTH_WEIGHTS: Final = {
+    "log_in": 6,
+    "administer": 5,
+    "look_up": 2,
+    "switch_auth": 2,
+}
 OPERATOR_WEIGHTS: Final = {
     "member_add": 1.5,
     "member_remove": 0.6,
@@ -42,7 +49,7 @@ MS_NS: Final = 1_000_000
 
 @dataclass(slots=True)
 class Options:
-    """One world's character; draw() makes it."""
+    """The options of one world; see draw()."""
 
     members: int  # at first
     members_max: int
@@ -56,23 +63,36 @@ class Options:
     limits: dict[str, int]
     watch_limits: dict[str, int]
     raft_limits: dict[str, int]
-    compacts: bool  # by itself
+    compacts: bool  # automatically
     segment_bytes: int
     election_ms: int
     quota_bytes: int
-    trouble: float  # chance a step that something goes wrong
-    big_steps: float  # chance a step that the clock jumps
-    reading: float  # chance a step that a watch stream is read at all
-    patience: float  # chance a step that time passes in which elections happen
-    turn_ns: int  # what a turn takes
+    fault_rate: float  # chance a step of a fault
+    big_steps: float  # chance a step that all machines are suspended
+    reading: float  # chance a step that a watch stream is read
+    patience: float  # chance a step that as much time passes as elections take
+    turn_ns: int  # duration of a turn
     delay_ns: tuple[int, int]  # of a message, drawn between
     is_ordered: bool  # whether messages of one member to another keep their order
+    auth: bool  # whether there are users, and auth is switched on and off
+    signed_tokens: bool
+    certificates: bool  # whether they name users
+    token_ttl_s: int
     down_ns: list[int]  # a machine that crashed starts again after one of these
     faults: dict[str, float] = field(default_factory=dict)
 
 
-def draw(rng: random.Random, members: int | None = None) -> Options:
-    """Draw a world's character; members: how many at first, if that is not to be drawn."""
+def draw(
+    rng: random.Random,
+    members: int | None = None,
+    *,
+    auth: bool | None = None,
+    often: Sequence[str] = (),
+) -> Options:
+    """Draw a world's options; members (how many at first) and auth unless they are given.
+
+    often: operations that come ten times as often as usual.
+    """
     pick = rng.choice
     drawn = pick((1, 3, 3, 3, 5))
     members = members or drawn
@@ -84,11 +104,16 @@ def draw(rng: random.Random, members: int | None = None) -> Options:
     is_ordered = rng.randrange(3) > 0
     has_changes = rng.randrange(2) == 0
     weights = {name: weight * pick((0.2, 1, 1, 3)) for name, weight in WEIGHTS.items()}
+    weights |= {name: 10 * WEIGHTS[name] for name in often}
     changes = {name: weight * pick((0.2, 1, 1, 3)) for name, weight in OPERATOR_WEIGHTS.items()}
     if has_changes:
         weights |= changes
     elif members > 1:
         weights["move_leader"] = changes["move_leader"]
+    has_auth = rng.randrange(5) < 2
+    auth = has_auth if auth is None else auth
+    if auth:
+        weights |= {name: weight * pick((0.5, 1, 3)) for name, weight in AUTH_WEIGHTS.items()}
     return Options(
         members=members,
         members_max=max(members + 1, 4),
@@ -117,7 +142,7 @@ def draw(rng: random.Random, members: int | None = None) -> Options:
         },
         raft_limits={
             "max_size_per_message": pick((1, 200, 1 << 20)),
-            # Each message that comes too late makes a leader send a whole window again.
+            # Each message out of order makes a leader send a whole window again.
             "max_inflight_messages": min(pick((1, 4, 512)), 512 if is_ordered else 8),
             "max_committed_size_per_ready": pick((1, 1000, 1 << 20)),
             "max_uncommitted_size": pick((0, 0, 5000)),
@@ -127,13 +152,17 @@ def draw(rng: random.Random, members: int | None = None) -> Options:
         segment_bytes=pick((2048, 8192, 65_536)),
         election_ms=election_ms,
         quota_bytes=quota_bytes,
-        trouble=pick((0.0, 0.03, 0.1, 0.3)),
+        fault_rate=pick((0.0, 0.03, 0.1, 0.3)),
         big_steps=pick((0.0, 0.02, 0.05)),
         reading=pick((0.2, 0.8, 1.0)),
         patience=pick((0.02, 0.05, 0.1)),
         turn_ns=pick((10_000, 100_000, MS_NS)),
         delay_ns=pick(((0, MS_NS), (MS_NS, 5 * MS_NS), (0, heartbeat_ms * MS_NS))),
         is_ordered=is_ordered,
+        auth=auth,
+        signed_tokens=rng.randrange(3) == 0,
+        certificates=rng.randrange(2) == 0,
+        token_ttl_s=pick((2, 300, 300)),
         down_ns=[10 * MS_NS, pick((10, 500)) * MS_NS, pick((1000, 5000, 20_000)) * MS_NS],
         faults=_faults(rng, members),
     )
@@ -167,7 +196,7 @@ def _flags(
 
 
 def _faults(rng: random.Random, members: int) -> dict[str, float]:
-    """Draw how often each trouble comes, relative to the others."""
+    """Draw the weight of each fault."""
     pick = rng.choice
     alone = ("power", "armed", "kill", "stop", "sync_fails", "full", "stall", "rot", "wall_clock")
     faults: dict[str, float] = {name: pick((0, 1, 3)) for name in alone}

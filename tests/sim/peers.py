@@ -1,11 +1,11 @@
-"""What members ask each other over HTTP, and the links of one member, in a world without sockets.
+"""Requests of members to each other over HTTP, and the links of one member, without sockets.
 
-    task ─► a way through the network ─► the asked member's real PeerQuestions ─► its node, asked
-    as by its local client (ids below 0) ─► the answer's way back ─► inbox.task_results
+    task ─► the network ─► the target's real PeerQuestions ─► its node, called as by its local
+    client (ids below 0) ─► the network ─► inbox.task_results
 
-PeerQuestions is made of coroutines. Here no loop runs them: each rests at an `_Answer` until the
-node says something to its id, and is then taken one step further, in that very turn. A process that
-ends takes its coroutines with it; who asked finds the connection broken.
+PeerQuestions consists of coroutines. No loop runs them here: each is suspended at an `_Answer`
+until the node answers its id, and is resumed in the same turn. When a process ends, its coroutines
+end, and the caller's connection breaks.
 """
 
 import heapq
@@ -17,22 +17,24 @@ from typing_extensions import override
 from kvstore.batch import Inbox, Metadata, OffloadedTask, Outbox, TaskResult
 from kvstore.node.parts import Parts
 from kvstore.peers.http_client import PeerRequestError
-from kvstore.peers.listener import Reply, Request
+from kvstore.peers.listener import PeerRequest, Reply
 from kvstore.peers.questions import RemoteCluster, Versions
 from kvstore.raft.model import Message
 from kvstore.runtime.local_client import CallRefusedError, LocalClient
 from kvstore.server.peering.questions import Facts, PeerQuestions
+from tests.sim.options import MS_NS
+from tests.sim.token_keys import PASSWORD_KINDS, do_password_work
 from tests.sim.violation import demand
 from tests.support.cluster_network import Links, Network
 
 if TYPE_CHECKING:
     from tests.sim.member import Member
 
-Then = Callable[[Reply | None], None]
+Callback = Callable[[Reply | None], None]
 
 
 class SimLinks(Links):
-    """Links that let the checker see what leaves, and tell the time as their member does."""
+    """Links that report messages to the checker, and use their member's clock."""
 
     def __init__(self, network: Network, member: "Member") -> None:
         super().__init__(network, member.id)
@@ -51,7 +53,7 @@ class SimLinks(Links):
 
 
 class _Answer:
-    """What a coroutine rests at: `id` is whose answer it waits for."""
+    """What a coroutine awaits: the answer to call or stream `id`."""
 
     def __init__(self, own_id: int) -> None:
         self.id = own_id
@@ -69,7 +71,7 @@ class _Stream:
 
     async def send(self, message: bytes) -> None:
         frame = (self._id, message)
-        self._client.member.give(lambda inbox: inbox.frames.append(frame))
+        self._client.member.add_to_inbox(lambda inbox: inbox.frames.append(frame))
 
     async def __anext__(self) -> bytes:
         code, body = await _Answer(self._id)
@@ -84,7 +86,7 @@ class _Stream:
 
     async def __aexit__(self, *_: object) -> None:
         own_id = self._id
-        self._client.member.give(lambda inbox: inbox.gone.append(own_id))
+        self._client.member.add_to_inbox(lambda inbox: inbox.gone.append(own_id))
 
 
 class _Client:
@@ -105,7 +107,7 @@ class _Client:
         metadata: Metadata | None = None,
         timeout_s: float | None = None,
     ) -> bytes:
-        del timeout_s  # who asked gives up by itself
+        del timeout_s  # the caller has its own time limit
         own_id = self._take_id()
 
         def add(inbox: Inbox) -> None:
@@ -113,7 +115,7 @@ class _Client:
             if metadata is not None:
                 inbox.metadata[own_id] = metadata
 
-        self.member.give(add)
+        self.member.add_to_inbox(add)
         code, answer = await _Answer(own_id)
         if code:
             raise CallRefusedError(code, answer.decode())
@@ -127,12 +129,12 @@ class _Client:
             if metadata is not None:
                 inbox.metadata[own_id] = metadata
 
-        self.member.give(add)
+        self.member.add_to_inbox(add)
         return _Stream(self, own_id)
 
 
 class PeerPort:
-    """The side of a running member that answers the others."""
+    """The peer port of a running member: it answers other members."""
 
     def __init__(self, member: "Member", parts: Parts) -> None:
         membership = parts.membership
@@ -143,27 +145,27 @@ class PeerPort:
         )
         client = cast("LocalClient", _Client(member))
         self._questions = PeerQuestions(client, _not_used, facts)
-        self._resting: dict[int, tuple[Coroutine[Any, Any, Reply], Then]] = {}
+        self._suspended: dict[int, tuple[Coroutine[Any, Any, Reply], Callback]] = {}
         self._ended: set[int] = set()  # streams whose one message has been taken
 
-    def ask(self, path: str, body: bytes, then: Then) -> None:
-        """Answer a question in time; then is told None if this process ends first."""
-        request = Request("POST", path, "", {}, "")
-        self._go_on(self._questions.answer(request, body), None, then)
+    def ask(self, path: str, body: bytes, callback: Callback) -> None:
+        """Answer a request; callback gets None if this process ends first."""
+        request = PeerRequest("POST", path, "", {}, "")
+        self._resume(self._questions.answer(request, body), None, callback)
 
-    def _go_on(
-        self, work: Coroutine[Any, Any, Reply], value: tuple[int, bytes] | None, then: Then
+    def _resume(
+        self, work: Coroutine[Any, Any, Reply], value: tuple[int, bytes] | None, callback: Callback
     ) -> None:
         try:
-            rests_at = work.send(value)
+            awaited = work.send(value)
         except StopIteration as done:
-            then(done.value)
+            callback(done.value)
             return
-        assert isinstance(rests_at, _Answer)
-        self._resting[rests_at.id] = (work, then)
+        assert isinstance(awaited, _Answer)
+        self._suspended[awaited.id] = (work, callback)
 
     def take(self, out: Outbox) -> None:
-        """Take what the node said to ids below 0 out of an outbox."""
+        """Take the answers to ids below 0 out of an outbox."""
         said = [(each, code, body) for each, code, body in out.replies if each < 0]
         said += [(each, 0, head + tail) for each, head, tail in out.deliveries if each < 0]
         said += [(each, code, text) for each, code, text in out.ends if each < 0]
@@ -173,24 +175,24 @@ class PeerPort:
         out.deliveries = [each for each in out.deliveries if each[0] > 0]
         out.ends = [each for each in out.ends if each[0] > 0]
         for own_id, code, body in said:
-            resting = self._resting.pop(own_id, None)
-            if resting is not None:
-                self._go_on(resting[0], (code, body), resting[1])
+            suspended = self._suspended.pop(own_id, None)
+            if suspended is not None:
+                self._resume(suspended[0], (code, body), suspended[1])
 
     def close(self) -> None:
         """End with the process."""
-        resting, self._resting = self._resting, {}
-        for work, then in resting.values():
+        suspended, self._suspended = self._suspended, {}
+        for work, callback in suspended.values():
             work.close()
-            then(None)
+            callback(None)
 
 
 def _not_used(_work: Coroutine[Any, Any, Reply]) -> Any:
-    raise AssertionError("questions are asked with ask")
+    raise AssertionError("requests are answered by ask")
 
 
 class OffloadedTasks:
-    """Carries questions and answers between members."""
+    """Runs the offloaded tasks of all members."""
 
     def __init__(self, network: Network, timeout_ns: int) -> None:
         self._network = network
@@ -205,7 +207,7 @@ class OffloadedTasks:
         return self._due[0][0] if self._due else None
 
     def step(self) -> None:
-        """Let arrive what is due."""
+        """Deliver what is due."""
         while self._due and self._due[0][0] <= self._network.now_ns:
             heapq.heappop(self._due)[2]()
 
@@ -214,7 +216,10 @@ class OffloadedTasks:
         heapq.heappush(self._due, (self._network.now_ns + by_ns, self._count, act))
 
     def run(self, member: "Member", task: OffloadedTask) -> None:
-        """Run a task of a member; it always ends, if by a timeout, while the member lives."""
+        """Run a task of a member; it ends with an answer or a timeout, unless the member ends."""
+        if task.kind in PASSWORD_KINDS:
+            self._run_here(member, task)
+            return
         network, life = self._network, member.life
         target_id, path = int(task.args[0], 16), task.args[1].decode()
         is_over = False
@@ -226,7 +231,7 @@ class OffloadedTasks:
             is_over = True
             self.done += 1
             result = TaskResult(task.id, error, body)
-            member.give(lambda inbox: inbox.task_results.append(result))
+            member.add_to_inbox(lambda inbox: inbox.task_results.append(result))
 
         def lose(what: str) -> None:
             self._later(network.rng.randrange(1, self._timeout_ns), lambda: end(what))
@@ -249,6 +254,18 @@ class OffloadedTasks:
         self._later(self._timeout_ns, lambda: end("timed out"))
         self._later(self._delay_ns(member.id, target_id), arrive)
 
+    def _run_here(self, member: "Member", task: OffloadedTask) -> None:
+        """Run a task that needs no other member; others overtake it now and then."""
+        life = member.life
+
+        def end() -> None:
+            if member.life == life:
+                self.done += 1
+                result = TaskResult(task.id, *do_password_work(task))
+                member.add_to_inbox(lambda inbox: inbox.task_results.append(result))
+
+        self._later(self._network.rng.choice((0, 1, 50)) * MS_NS, end)
+
     def _gets_through(self, a: int, b: int) -> bool:
         network = self._network
         return network.is_up(a, b) and network.rng.random() >= network.loss
@@ -259,14 +276,14 @@ class OffloadedTasks:
 
 
 class JoinQuestions:
-    """What a member asks before it has joined, answered by one that runs."""
+    """The requests of a member that has not joined yet, answered by one that runs."""
 
     def __init__(self, asked: "Member | None") -> None:
         self._asked = asked
 
     def _parts(self) -> Parts:
         if self._asked is None:
-            raise PeerRequestError("nobody is up")
+            raise PeerRequestError("no member runs")
         return self._asked.parts
 
     def members(self, urls: Sequence[str], timeout_s: float) -> RemoteCluster:
@@ -289,7 +306,7 @@ class JoinQuestions:
         return False
 
 
-def hold_members(member: int, found: Mapping[int, Any], wanted: Mapping[int, Any]) -> None:
-    """Hold a member's list of members against the roster's."""
+def compare_members(member: int, found: Mapping[int, Any], wanted: Mapping[int, Any]) -> None:
+    """Compare a member's list of members with the roster's."""
     told = {each: (tuple(who.peer_urls), who.is_learner, who.name) for each, who in found.items()}
     demand(told == {each: tuple(who) for each, who in wanted.items()}, member, told, wanted)

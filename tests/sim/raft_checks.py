@@ -1,13 +1,13 @@
-"""What raft promises, looked at from outside: at what members save, send, and have committed.
+"""What raft promises, checked from outside: by what members save, send, and have committed.
 
     saving ─► log matching        an entry of one (index, term) follows the same one everywhere
-    synced ─► what a crash must leave; looked at when the member starts again
-    sent   ─► votes and acknowledgements speak only of what is durable; one vote a term
-    turned ─► one leader a term, whose log holds everything committed before; equal entries at
+    synced ─► what a crash must leave; checked when the member starts again
+    sent   ─► votes and acknowledgements cover only what is durable; one vote a term
+    after_turn ─► one leader a term, whose log holds everything committed before; equal entries at
               equal indexes; what a leader commits is durable at a majority of the voters
 
-A member is known by its raft id; what it holds is mirrored in a LogView, which survives its
-process as its disk does. Nothing here looks at what entries mean: that is checks.py's.
+A member is identified by its raft id. A LogView mirrors its log, and survives the process as the
+disk does. What entries mean is not looked at here: see checks.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ _ANSWERS: Final = frozenset({MessageType.APP_RESP, MessageType.VOTE_RESP})
 
 
 class LogView:
-    """One member's log as it must be: what it has, and how much of it is durable."""
+    """One member's log as it must be: its entries, and how much of it is durable."""
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}  # that may still be needed: not applied, or recent
@@ -33,10 +33,10 @@ class LogView:
         self.behind: Sequence[Entry] = ()  # that came with it
         self.state = HardState()
         self.durable_state = HardState()
-        self.committed = 0  # as of the last look
+        self.committed = 0  # as of the last check
 
     def replace_from(self, entries: Sequence[Entry]) -> None:
-        """Take entries in the place of those from the first's index on."""
+        """Replace all entries from the first's index on."""
         first = entries[0].index
         for index in range(first, self.last + 1):
             self.entries.pop(index, None)
@@ -52,7 +52,7 @@ class LogView:
         self.durable_last, self.durable_state = self.last, self.state
 
     def install(self, index: int, term: int) -> None:
-        """Take a snapshot in the place of what is before it; all there is must go if it differs."""
+        """Replace the entries up to a snapshot; all of them if they are of another log."""
         self.arriving = None
         if self.terms.get(index) != term:
             self.entries.clear()
@@ -65,14 +65,14 @@ class LogView:
 
 
 class RaftChecker:
-    """The promises of one group."""
+    """The promises of one raft group."""
 
     def __init__(self) -> None:
         self.views: dict[int, LogView] = {}  # by raft id
         self.leaders: dict[int, int] = {}  # term → who led
-        self.committed = 0  # the greatest index known to be
+        self.committed = 0  # the highest index known to be committed
         self.terms: dict[int, int] = {}  # of every committed index
-        self._reached: dict[int, int] = {}  # term → how far was committed in it
+        self._reached: dict[int, int] = {}  # term → highest index committed in it
         self._before: dict[tuple[int, int], tuple[int, int, bytes]] = {}
         self._votes: dict[tuple[int, int], int] = {}  # (voter, term) → candidate
 
@@ -88,7 +88,7 @@ class RaftChecker:
     def saving(
         self, member: int, hard_state: HardState | None, entries: Sequence[Entry], *, sync: bool
     ) -> None:
-        """Take what is about to be written; whether it is durable is told by synced."""
+        """Check what is about to be written; synced reports when it is durable."""
         view = self.view(member)
         if view.arriving is not None:
             index, term = view.arriving
@@ -125,12 +125,12 @@ class RaftChecker:
         key = entry.index, entry.term
         wanted = before_term, entry.type, entry.data
         known = self._before.setdefault(key, wanted)
-        if known[0] == 0 or before_term == 0:  # before a snapshot: nobody knows
+        if known[0] == 0 or before_term == 0:  # the entry before a snapshot is not known
             known, wanted = known[1:], wanted[1:]
         demand(known == wanted, "two entries at (index, term)", key, known, wanted)
 
     def synced(self, member: int) -> None:
-        """Note that all a member has written is durable, and a snapshot in force."""
+        """Note that all a member has written is durable, and a recorded snapshot installed."""
         view = self.view(member)
         if view.arriving is not None:
             view.install(*view.arriving)
@@ -139,13 +139,13 @@ class RaftChecker:
         view.sync()
 
     def recorded(self, member: int, index: int, term: int) -> None:
-        """Note that a snapshot is recorded: with the next sync it takes the log's place."""
+        """Note that a snapshot is recorded: with the next sync it replaces the log."""
         self.view(member).arriving = index, term
 
     def restarted(
         self, member: int, state: HardState, snapshot: tuple[int, int], entries: Sequence[Entry]
     ) -> None:
-        """Hold what a member found on its disk against what must be there."""
+        """Compare what a member found on its disk with what must be there."""
         view = self.view(member)
         index, term = snapshot
         found = {entry.index: entry for entry in entries}
@@ -154,7 +154,7 @@ class RaftChecker:
         demand(last >= view.durable_last, *who, "ends at", last, "not", view.durable_last)
         for entry in entries:
             known = self._before.get((entry.index, entry.term))
-            demand(known, *who, "found an entry from nowhere:", entry)
+            demand(known, *who, "found an entry that was never saved:", entry)
             assert known is not None
             demand(known[1:] == (entry.type, entry.data), *who, "found a changed entry:", entry)
         if view.durable_last > index:
@@ -176,7 +176,7 @@ class RaftChecker:
     # Messages.
 
     def sent(self, member: int, message: Message) -> None:
-        """Look at a message as it leaves."""
+        """Check a message when it is sent."""
         if message.type not in _ANSWERS or message.reject:
             return
         view = self.view(member)
@@ -188,21 +188,21 @@ class RaftChecker:
             kept = state.term > message.term or state.vote == message.to
             demand(kept, who, "votes and has not saved it:", message, state)
         else:
-            # What a newer leader has overwritten in the same turn is as good as saved before it.
+            # What a newer leader has overwritten in the same turn counts as saved before it.
             is_durable = message.index <= view.durable_last or state.term > message.term
             demand(is_durable, who, "acknowledges what is not synced:", message, view.durable_last)
 
     # Turns.
 
-    def turned(self, member: int, raft: RawNode, voters: Collection[Collection[int]]) -> None:
-        """Look at a member after a turn; voters: the configurations it may have counted with."""
+    def after_turn(self, member: int, raft: RawNode, voters: Collection[Collection[int]]) -> None:
+        """Check a member after a turn; voters: the configurations it may have used."""
         view = self.view(member)
         if raft.is_leader:
             self._leads(member, raft)
         top = raft.committed
         for index in range(view.committed + 1, top + 1):
             term = view.terms.get(index)
-            demand(term is not None, hex(member), "commits entry", index, "which it has not")
+            demand(term is not None, hex(member), "commits entry", index, "which it does not have")
             assert term is not None
             known = self.terms.setdefault(index, term)
             demand(known == term, "entry", index, "is committed of terms", known, term)
@@ -211,7 +211,7 @@ class RaftChecker:
             self.committed = self._reached[raft.term] = top
             if raft.is_leader:
                 is_safe = any(self._is_durable(top, each) for each in voters)
-                demand(is_safe, "entry", top, "is committed, and no majority has it durably")
+                demand(is_safe, "entry", top, "is committed, and is not durable at a majority")
 
     def _is_durable(self, index: int, voters: Collection[int]) -> bool:
         term = self.terms[index]

@@ -1,7 +1,7 @@
-"""Who the members are, told as plainly as model.py tells the store: the log's changes, one by one.
+"""A plain model of the cluster's members: the log's changes applied one by one.
 
-A change either holds and is in force, or changes nothing; which of the two is the same for all
-members. Removed ids never come back.
+A change is either valid and applied, or changes nothing, at all members alike. Removed ids are
+never used again.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from kvstore.wire.internal import Field
 from kvstore.wire.members import decode_change_context
 
 
-class Known(NamedTuple):
+class MemberInfo(NamedTuple):
     """One member."""
 
     peer_urls: tuple[str, ...]
@@ -24,19 +24,21 @@ class Roster:
     """The members, by id; `states` holds every list there ever was, the newest last."""
 
     def __init__(self, learners_max: int) -> None:
-        self.members: dict[int, Known] = {}
+        self.members: dict[int, MemberInfo] = {}
         self.removed: set[int] = set()
-        self.has_version = False  # whether the cluster's is decided; nobody can join before
-        self.states: list[dict[int, Known]] = [{}]
+        self.has_version = (
+            False  # whether the cluster version is decided; no member can join before
+        )
+        self.states: list[dict[int, MemberInfo]] = [{}]
         self._learners_max = learners_max
         self._changes: set[int] = set()  # ids of those applied
 
     def voters(self) -> list[int]:
-        """Return who votes, ascending."""
+        """Return the voters' ids, ascending."""
         return sorted(each for each, known in self.members.items() if not known.is_learner)
 
     def change(self, change: ConfChange) -> bool:
-        """Apply a change; tell whether it holds. Raises ValueError for one applied before."""
+        """Apply a change; tell whether it is valid. Raises ValueError for one applied before."""
         if change.id in self._changes:
             raise ValueError(f"change {change.id} of members is applied twice")
         if change.id:
@@ -71,11 +73,11 @@ class Roster:
         is_full = learners >= self._learners_max and change.type == ConfChangeType.ADD_LEARNER_NODE
         if known is not None or (is_learner and is_full):
             return False
-        members[node] = Known(urls, is_learner, described.name)
+        members[node] = MemberInfo(urls, is_learner, described.name)
         return True
 
     def request(self, request_field: int, body: bytes) -> None:
-        """Apply what a request says of a member; most say nothing."""
+        """Apply a request of the log, if it is about members or the cluster version."""
         self.has_version |= request_field == Field.CLUSTER_VERSION_SET
         if request_field == Field.CLUSTER_MEMBER_ATTR_SET:
             said = membership_pb2.ClusterMemberAttrSetRequest.FromString(body)

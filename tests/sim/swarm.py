@@ -1,8 +1,9 @@
 """Many worlds for hours, on all processors: python -m tests.sim.swarm --hours 2 [--workers N].
 
-Seeds go up from anywhere, unless it is said. A seed that fails is written to a file
-as seeds.txt wants it, with what it found; the swarm goes on. In the end, and each minute, it says
-how many worlds there were and how much time passed in them. It ends with 1 if any failed.
+Seeds ascend from a random one, unless --first is given. A seed that fails is written to a file in
+the format of seeds.txt, with what it found, and the swarm continues. Each minute and at the end it
+prints how many worlds there were and how much virtual time passed. The exit code is 1 if any
+failed.
 """
 
 import argparse
@@ -28,7 +29,7 @@ _say = partial(print, flush=True)
 
 
 class Outcome(NamedTuple):
-    """What came of one seed; error empty: nothing was found."""
+    """The result of one seed; error empty: it passed."""
 
     seed: int
     virtual_ns: int
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> int:
 def _few_ahead(
     pool: Pool, run: Callable[[int], Outcome], seeds: Iterator[int], ahead: int
 ) -> Iterator[Outcome]:
-    """Yield outcomes in order, with never more than so many seeds under way."""
+    """Yield outcomes in order, with at most `ahead` seeds under way."""
     waiting: deque[AsyncResult[Outcome]] = deque()
     for seed in seeds:
         waiting.append(pool.apply_async(run, (seed,)))

@@ -1,4 +1,4 @@
-"""Small worlds at every commit, the same twice, and bugs planted to see whether they are found."""
+"""Some seeds in every test run, the same trace twice, and planted bugs that must be found."""
 
 import os
 import subprocess
@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.canaries import ALONE, TOGETHER
-from tests.sim.checks import Violation
-from tests.sim.member import Member
-from tests.sim.seeds import once_failed
+from kvstore.errors import KvstoreError
+from tests.sim.canaries import CANARIES, Canary
+from tests.sim.seeds import regression_seeds
+from tests.sim.violation import Violation, reporter
 from tests.sim.world import World
 
-SEEDS = range(1, 21)
+SEEDS = [seed for seed in range(1, 17) if seed not in (5, 10, 11)]  # which are the longest
 STEPS = 100
-CANARY_SEEDS = range(1, 13)
+CANARY_SEEDS = 12  # at most
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_world_keeps_its_promises(seed: int) -> None:
+def test_a_world_keeps_all_promises(seed: int) -> None:
     report = World(seed).run(STEPS)
     assert report.answers > 0
 
 
-@pytest.mark.parametrize("case", once_failed(), ids=str)
-def test_what_failed_once_does_not_again(case: tuple[int, int, int | None]) -> None:
+@pytest.mark.parametrize("case", regression_seeds(), ids=str)
+def test_a_seed_that_found_a_bug_passes(case: tuple[int, int, int | None]) -> None:
     seed, steps, members = case
     World(seed, members=members).run(steps)
 
@@ -34,7 +34,7 @@ def test_what_failed_once_does_not_again(case: tuple[int, int, int | None]) -> N
 def test_a_seed_has_one_trace() -> None:
     def traces(hash_seed: str) -> str:
         return subprocess.run(
-            [sys.executable, "-m", "tests.sim", "--seed=5", "--seeds=3", "--steps=40"],
+            [sys.executable, "-m", "tests.sim", "--seed=8", "--seeds=2", "--steps=40"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             cwd=Path(__file__).parents[2],
             check=True,
@@ -43,36 +43,46 @@ def test_a_seed_has_one_trace() -> None:
         ).stdout
 
     first = traces("1")
-    assert first.count("trace") == 3
-    assert traces("1") == first
+    assert first.count("trace") == 2
     assert traces("2") == first
 
 
 @pytest.mark.parametrize(
-    ("planted", "members"),
-    [(each, 1) for each in ALONE] + [(each, 3) for each in TOGETHER],
+    ("canary", "members"),
+    [(each, members) for each in CANARIES for members in each.members],
+    ids=lambda each: each.member.__name__ if isinstance(each, Canary) else str(each),
 )
-def test_a_planted_bug_is_found(planted: type[Member], members: int) -> None:
+def test_a_planted_bug_is_found(canary: Canary, members: int) -> None:
     class Planted(World):
-        member_type = planted
+        member_type = canary.member
 
-    def fails(seed: int) -> bool:
+    def reports(seed: int) -> str:
+        """Return which function found a promise broken."""
         try:
-            Planted(seed, members=members).run(STEPS)
-        except Violation:
-            return True
-        return False
+            Planted(seed, members=members, auth=canary.auth, often=canary.often).run(STEPS)
+        except Violation as violation:
+            return reporter(violation)
+        except (KvstoreError, ValueError) as error:
+            return repr(error)
+        return "nobody"
 
-    assert any(fails(seed) for seed in CANARY_SEEDS)
+    seen = []
+    for seed in range(canary.first_seed, canary.first_seed + CANARY_SEEDS):
+        seen.append(reports(seed))
+        if seen[-1] in canary.checks:
+            return
+    raise AssertionError(f"that {canary.promise} was not seen to be broken: {Counter(seen)}")
 
 
-def test_troubles_do_happen() -> None:
-    happened: Counter[str] = Counter()
-    for seed in range(117, 127):
-        world = World(seed)
-        world.options.trouble = 0.2
-        report = world.run(STEPS)
-        happened += world.happened
-        happened["events"] += report.events
+def test_faults_are_injected() -> None:
     kinds = ("power", "kill", "stop", "died", "rot", "torn", "events", "snapshots", "removed")
-    assert {kind for kind in kinds if not happened[kind]} == set()
+    counts: Counter[str] = Counter()
+    for seed in range(125, 145):
+        world = World(seed)
+        world.options.fault_rate = 0.2
+        report = world.run(STEPS)
+        counts += world.counts
+        counts["events"] += report.events
+        if all(counts[kind] for kind in kinds):
+            return
+    raise AssertionError(f"never: {[kind for kind in kinds if not counts[kind]]}")

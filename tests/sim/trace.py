@@ -1,6 +1,6 @@
-"""The life of a world as one hash: everything that went into a node and everything that came out.
+"""A hash over everything that went into the nodes of a world and came out of them.
 
-Two runs of one seed must have the same; where they part, `lines` (if kept) tells.
+Two runs of one seed must have the same hash; `lines`, if kept, show where they differ.
 """
 
 import hashlib
@@ -9,12 +9,17 @@ from kvstore.batch import Inbox, Outbox
 
 
 class Trace:
-    """Gathers; `hexdigest` at any time."""
+    """The inputs and outputs so far."""
 
     def __init__(self, *, keep_lines: bool = False) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
         self._keep_lines = keep_lines
         self.lines: list[str] = []
+
+    @property
+    def keeps_lines(self) -> bool:
+        """Whether lines are kept."""
+        return self._keep_lines
 
     def note(self, *words: object) -> None:
         """Add an event of the world."""
@@ -23,15 +28,15 @@ class Trace:
         if self._keep_lines:
             self.lines.append(line)
 
-    def say(
+    def log(
         self, member: int, now_ns: int, level: str, msg: str, fields: dict[str, object]
     ) -> None:
-        """Add what a member says to its operator: to the lines alone."""
+        """Add a line of a member's log; it does not count in the hash."""
         if self._keep_lines:
             self.lines.append(f"{now_ns / 1e9:.6f} m{member} {level} {msg} {fields}")
 
     def inbox(self, member: int, inbox: Inbox) -> None:
-        """Add what a member was given."""
+        """Add a member's inbox."""
         self.note(
             member,
             inbox.now_ns,
@@ -49,7 +54,7 @@ class Trace:
         )
 
     def outbox(self, member: int, out: Outbox) -> None:
-        """Add what a member said."""
+        """Add a member's outbox."""
         self.note(member, out.replies, out.deliveries, out.ends, out.snapshots, out.tasks)
 
     def hexdigest(self) -> str:

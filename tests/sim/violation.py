@@ -1,7 +1,9 @@
-"""How the checkers say that a promise was broken."""
+"""How checkers report a broken promise."""
+
+import traceback
 
 
-class Violation(AssertionError):  # noqa: N818 - as others call it
+class Violation(AssertionError):  # noqa: N818 - the usual name
     """The server broke a promise."""
 
 
@@ -9,3 +11,10 @@ def demand(holds: object, *what: object) -> None:
     """Raise Violation unless it holds."""
     if not holds:
         raise Violation(" ".join(str(each) for each in what))
+
+
+def reporter(violation: Violation) -> str:
+    """Return the qualified name of the function that called demand."""
+    frames = [frame for frame, _ in traceback.walk_tb(violation.__traceback__)]
+    code = frames[-2].f_code if frames[-1].f_code is demand.__code__ else frames[-1].f_code
+    return code.co_qualname

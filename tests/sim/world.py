@@ -1,27 +1,29 @@
-"""A world in a box: members, clients, time, network and trouble, all of it drawn from one seed.
+"""A simulated cluster: members, clients, time, network and faults, all of it drawn from one seed.
 
-    step      perhaps trouble ─► clients ask ─► time passes: messages arrive, members take turns,
-              machines start again; everything saved, sent and said is checked
-    the end   faults stop; all calls are answered, watchers see all, leases end, members are equal
-              and each serves, in bounded time
+    step      a fault, or none ─► clients send requests ─► time passes: messages arrive, members
+              take turns, machines start again; all that is saved, sent and answered is checked
+    the end   faults stop; all calls are answered, watchers see all events, leases end, members are
+              equal and each serves, in bounded time
 
-A violation of what the checkers promise leaves by an exception; the seed repeats it. Time goes from
-event to event; a turn takes some, so that a member that has always something to do lets others
-live. What a machine suffers is in troubles.py.
+A broken promise is a Violation, an exception; the same seed repeats it. Time goes from event to
+event. A turn takes some time, so that a member that is always busy does not stop the others. Which
+faults there are is in fault_injector.py.
 """
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from kvstore.backend import Table
 from kvstore.errors import ConfigError, CorruptionError, DataDirError, StorageFatalError
-from kvstore.mvcc.backend import Table
 from kvstore.server.boot.bootstrap import Founding
-from tests.sim import options as characters
+from tests.sim import options as drawn_options
 from tests.sim.checks import SECOND_NS, Checker, demand
 from tests.sim.clients import Clients
-from tests.sim.faults import PowerCut
+from tests.sim.disk_faults import PowerCut
+from tests.sim.fault_injector import FaultInjector
 from tests.sim.member import Checkers, Clock, Member
 from tests.sim.model import StoreModel
 from tests.sim.options import MS_NS
@@ -29,17 +31,16 @@ from tests.sim.peers import JoinQuestions, OffloadedTasks
 from tests.sim.raft_checks import RaftChecker
 from tests.sim.roster import Roster
 from tests.sim.trace import Trace
-from tests.sim.troubles import Troubles
 from tests.sim.watches import Watches
 from tests.support.cluster_network import Network
 
 _EVENTS_MAX = 2_000_000
-_STARTS_MAX = 200  # of one machine, in a row, that come to nothing
+_STARTS_MAX = 200  # of one machine, in a row, that fail
 _TOKEN = "sim"
 
 
 class Report(NamedTuple):
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     members: int
@@ -54,14 +55,22 @@ class Report(NamedTuple):
 
 
 class World:
-    """One seed's world."""
+    """The world of one seed."""
 
     member_type = Member
 
-    def __init__(self, seed: int, *, members: int | None = None, keep_lines: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        members: int | None = None,
+        auth: bool | None = None,
+        often: Sequence[str] = (),
+        keep_lines: bool = False,
+    ) -> None:
         self.seed = seed
         self.rng = rng = random.Random(seed)
-        self.options = options = characters.draw(rng, members)
+        self.options = options = drawn_options.draw(rng, members, auth=auth, often=often)
         min_ttl_s = -(-3 * options.election_ms // 2000)
         roster = Roster(options.learners_max)
         checker = Checker(
@@ -69,7 +78,9 @@ class World:
             roster,
             has_quota=options.quota_bytes > 0,
             compacts=options.compacts,
+            token_ttl_ns=options.token_ttl_s * SECOND_NS,
         )
+        checker.auth.are_signed = options.signed_tokens
         checker.may_fail = options.members > 1 or "member_add" in options.weights
         checker.timeout_ns = timeout_ns = (5000 + 2 * options.election_ms) * MS_NS
         self.checkers = Checkers(checker, RaftChecker())
@@ -83,14 +94,14 @@ class World:
         self.network.delay_ns = options.delay_ns
         self.network.is_ordered = options.is_ordered
         self.tasks = OffloadedTasks(self.network, timeout_ns)
-        self.happened: Counter[str] = Counter()  # what ended members, and what else came about
+        self.counts: Counter[str] = Counter()  # ends of members by reason, faults, and other events
         self.members: list[Member] = []
         self.due_starts: dict[int, int] = {}  # machine → when it starts again
-        self._tries: Counter[int] = Counter()  # starts that came to nothing, since the last good
+        self._tries: Counter[int] = Counter()  # failed starts since the last good one
         for number in range(1, options.members + 1):
             self._add_machine(number)
         self._founders = list(self.members)
-        self.troubles = Troubles(self)
+        self.fault_injector = FaultInjector(self)
         self.steps = 0
         self._events = 0
         self._began_ns = self.clock.now_ns
@@ -108,13 +119,13 @@ class World:
         self.members.append(member)
         self.due_starts[number] = self.clock.now_ns
 
-    # The whole.
+    # The run.
 
     def run(self, steps: int) -> Report:
-        """Live that many steps and come to an end."""
+        """Take so many steps, then stop all faults and check the final state."""
         for _ in range(steps):
             self.step()
-        self.calm_down()
+        self.finish()
         return Report(
             seed=self.seed,
             members=self.options.members,
@@ -123,18 +134,18 @@ class World:
             operations=self.clients.operations,
             answers=self.checkers.store.answered,
             events=self.watches.events,
-            crashes=sum(self.happened[each] for each in ("power", "kill", "died")),
+            crashes=sum(self.counts[each] for each in ("power", "kill", "died")),
             terms=max(self.checkers.raft.leaders, default=0),
             trace=self.trace.hexdigest(),
         )
 
     def step(self) -> None:
-        """Let perhaps trouble come, something arrive, and time pass."""
+        """Inject a fault by chance, let requests arrive, and let time pass."""
         rng, options = self.rng, self.options
         self.steps += 1
-        self.tend()
-        if rng.random() < options.trouble and any(options.faults.values()):
-            self.troubles.strike()
+        self.operate()
+        if rng.random() < options.fault_rate and any(options.faults.values()):
+            self.fault_injector.inject()
         for member in self.members:
             if member.is_serving and rng.random() < 2 / len(self.members):
                 self._ask(member)
@@ -147,24 +158,24 @@ class World:
             self.run_for(rng.randrange(30 * MS_NS))
 
     def _ask(self, member: Member) -> None:
-        member.give(partial(self.clients.ask, member.number, self.clock.now_ns))
+        member.add_to_inbox(partial(self.clients.ask, member.number, self.clock.now_ns))
 
     # Time.
 
     def _stand_still(self, duration_ns: int) -> None:
-        """Let time pass in which nobody does anything, as when all machines are suspended."""
+        """Let time pass while all machines are suspended."""
         since_ns = self.clock.now_ns
         self.network.now_ns = self.clock.now_ns = since_ns + duration_ns
-        self.checkers.store.held_up(since_ns, self.clock.now_ns)
+        self.checkers.store.note_pause(since_ns, self.clock.now_ns)
 
     def run_for(self, duration_ns: int) -> None:
-        """Let things happen for a while."""
+        """Handle all events of a span of time."""
         until_ns = self.clock.now_ns + duration_ns
         while self._next(until_ns):
             pass
 
     def _next(self, until_ns: int) -> bool:
-        """Let the next thing happen; False: there is none until then, and it is then now."""
+        """Handle the next event; False: there is none before until_ns, which is now."""
         self._events += 1
         demand(self._events < _EVENTS_MAX, "more than", _EVENTS_MAX, "events")
         due = [(member.due_ns, member) for member in self.members if member.node is not None]
@@ -196,8 +207,8 @@ class World:
             if rows is not None:
                 assert message.snapshot is not None
                 target.backend.receive(message.snapshot.metadata.index, rows)
-                self.happened["snapshots"] += 1
-            target.give(lambda inbox, message=message: inbox.messages.append(message))
+                self.counts["snapshots"] += 1
+            target.add_to_inbox(lambda inbox, message=message: inbox.messages.append(message))
 
     def _turn(self, member: Member) -> None:
         try:
@@ -206,11 +217,11 @@ class World:
                 for task in out.tasks:
                     self.tasks.run(member, task)
             assert member.node is not None
-            if member.node.is_removed or member.is_expelled:
-                self.happened["removed"] += 1
+            if member.node.is_removed or member.knows_of_removal:
+                self.counts["removed"] += 1
                 self._stop(member)
             elif member.may_stop:
-                self.happened["stop"] += 1
+                self.counts["stop"] += 1
                 self._stop(member)
         except PowerCut:
             self.end(member, "power")
@@ -225,13 +236,13 @@ class World:
     # Ends and starts.
 
     def died(self, member: Member, error: Exception) -> None:
-        """Let a process end that could not go on: only a fault may be the reason."""
-        demand(member.faults.struck, "a healthy disk, and", repr(error))
+        """End a process that failed: only an injected fault may be the reason."""
+        demand(member.faults.has_failed, "a healthy disk, and", repr(error))
         self.end(member, "died", with_power=self.rng.randrange(2) == 0)
 
     def end(self, member: Member, why: str, *, with_power: bool | None = None) -> None:
-        """End a process, or its machine."""
-        self.happened[why] += 1
+        """End a process, or cut its machine's power."""
+        self.counts[why] += 1
         self.trace.note("end", member.number, why, with_power)
         if with_power or (with_power is None and why != "kill"):
             member.cut_power()
@@ -242,19 +253,19 @@ class World:
     def _is_down(self, member: Member) -> None:
         self.clients.crashed(member.number)
         if member.id in self.checkers.store.roster.removed:
-            member.is_expelled = True  # nobody starts it again
+            member.knows_of_removal = True  # it is never started again
         else:
             self.due_starts[member.number] = self.clock.now_ns + self.rng.choice(
                 self.options.down_ns
             )
 
     def _start(self, member: Member) -> None:
-        """Start a machine, through whatever hinders it."""
+        """Start a machine; a start that a fault makes fail is tried again later."""
         number, files = member.number, member.files
         del self.due_starts[number]
         if member not in self._founders and not member.id and not self._is_wanted(member):
-            member.is_expelled = True  # removed before it had ever started
-        if member.node is not None or member.is_expelled:
+            member.knows_of_removal = True  # removed before its first start
+        if member.node is not None or member.knows_of_removal:
             return
         self._tries[number] += 1
         demand(self._tries[number] < _STARTS_MAX, "machine", number, "never starts")
@@ -275,15 +286,17 @@ class World:
         except (StorageFatalError, DataDirError) as error:
             healed = files.heal()
             removed = "was removed" in str(error)
-            demand(healed or removed or member.faults.struck, "a healthy disk, and", repr(error))
-            member.is_expelled |= removed
+            demand(
+                healed or removed or member.faults.has_failed, "a healthy disk, and", repr(error)
+            )
+            member.knows_of_removal |= removed
             self._failed(member, "died at start", error)
         else:
             self._started(member)
         member.faults.is_full = False
 
     def _failed(self, member: Member, why: str, error: object = "") -> None:
-        self.happened[why] += 1
+        self.counts[why] += 1
         self.trace.note("no start", member.number, why, str(error))
         member.kill()
         self.due_starts[member.number] = self.clock.now_ns + 100 * MS_NS
@@ -291,14 +304,14 @@ class World:
     def _started(self, member: Member) -> None:
         member.files.heal()
         if not member.faults.cut_in:
-            member.faults.struck = False
+            member.faults.has_failed = False
         self._tries[member.number] = 0
         self.tasks.members = {each.id: each for each in self.members if each.id}
         names = member.files.names(member.places.wal)
-        self.happened["torn"] += sum(name.endswith(".broken") for name in names)
+        self.counts["torn"] += sum(name.endswith(".broken") for name in names)
 
     def _founding(self, member: Member) -> Founding:
-        """Say what the flags of a machine would: founders know each other, others ask one."""
+        """Return what its flags would give: founders know each other, others ask a member."""
         if member in self._founders:
             urls = {each.name: each.urls for each in self._founders}
             learners_max = self.options.learners_max
@@ -338,10 +351,10 @@ class World:
         members = self.checkers.store.roster.members.values()
         return any(member.urls[0] in each.peer_urls for each in members)
 
-    def tend(self) -> None:
-        """Be the operator: set up the machines of members that were added.
+    def operate(self) -> None:
+        """Set up the machines of members that were added, as an operator would.
 
-        And what links would do: one who was removed is told so by whoever it reaches.
+        A removed member learns of its removal from any member that it reaches, as by its links.
         """
         known = {url for member in self.members for url in member.urls}
         for each in self.checkers.store.roster.members.values():
@@ -350,7 +363,7 @@ class World:
                 self._add_machine(int(url.split(".")[3].split(":")[0]))
         for member in self._running():
             if member.id in self.checkers.store.roster.removed:
-                member.is_expelled = member.is_expelled or any(
+                member.knows_of_removal = member.knows_of_removal or any(
                     member.id in other.parts.membership.removed
                     and self.network.is_up(member.id, other.id)
                     for other in self._running()
@@ -359,9 +372,9 @@ class World:
 
     # The end.
 
-    def calm_down(self) -> None:
-        """Stop all faults; everything must come to an end, and be as it should."""
-        self.troubles.stop()
+    def finish(self) -> None:
+        """Stop all faults; everything under way must end, and the final state must be right."""
+        self.fault_injector.stop()
         self.run_for(3 * self.options.election_ms * MS_NS)
         self._settle_all()
         self._probe()
@@ -377,27 +390,28 @@ class World:
         self._compare_all()
 
     def _limit_ns(self) -> int:
-        """Return how long a cluster in peace may take for anything."""
+        """Return how long a cluster without faults may take for anything."""
         return 60 * SECOND_NS + 20 * self.options.election_ms * MS_NS
 
     def _settle_all(self) -> None:
-        """Let go on what was going on until nothing is left to do."""
+        """Continue what is under way until nothing is left."""
         until_ns = self.clock.now_ns + self._limit_ns()
         waiting = ["anything"]
         while waiting:
-            demand(self.clock.now_ns < until_ns, "never comes to an end:", *waiting)
-            self.tend()
+            demand(self.clock.now_ns < until_ns, "does not end in time:", *waiting)
+            self.operate()
             for member in self.members:
                 if member.node is not None:
-                    limits = member.parts.limits  # a queue of one-row slices takes hours
+                    limits = member.parts.limits  # slices of one row would take too long
                     limits.hash_rows = limits.compaction_rows = limits.catch_up_rows = 1000
+                    limits.catch_up_bytes = 1 << 20
                 if member.is_serving:
-                    self._ask_calmly(member)
+                    self._continue_streams(member)
             self.run_for(50 * MS_NS)
             waiting = self._waiting()
 
     def _waiting(self) -> list[str]:
-        """Return what is still to come to an end."""
+        """Return what is still under way."""
         waiting = self.clients.waiting()
         roster, running = self.checkers.store.roster, self._running()
         waiting += [f"machine {each} starts" for each in self.due_starts]
@@ -421,37 +435,39 @@ class World:
     def _running(self) -> list[Member]:
         return [member for member in self.members if member.node is not None]
 
-    def _ask_calmly(self, member: Member) -> None:
+    def _continue_streams(self, member: Member) -> None:
         learns = self._learns(member)
-        asking = partial(self.clients.ask_calmly, member.number, self.clock.now_ns, learns=learns)
-        member.give(asking)
+        asking = partial(
+            self.clients.continue_streams, member.number, self.clock.now_ns, learns=learns
+        )
+        member.add_to_inbox(asking)
 
     def _learns(self, member: Member) -> bool:
         known = self.checkers.store.roster.members.get(member.id)
         return known is not None and known.is_learner
 
     def _probe(self) -> None:
-        """See that every member serves."""
+        """Check that every member serves."""
         for member in self._running():
             learns = self._learns(member)
             probe = partial(self.clients.probe, member.number, self.clock.now_ns, learns=learns)
-            member.give(probe)
+            member.add_to_inbox(probe)
         self._settle_all()
 
     def _end_leases(self) -> None:
-        """Let so much time pass that every lease must end."""
+        """Let time pass until every lease must have ended."""
         model, limit_ns = self.checkers.store.model, self._limit_ns()
         longest_s = max((lease.ttl_s for lease in model.leases.values()), default=0)
         until_ns = self.clock.now_ns + longest_s * SECOND_NS + limit_ns
         while model.leases:
-            demand(self.clock.now_ns < until_ns, "leases that never end:", list(model.leases))
+            demand(self.clock.now_ns < until_ns, "leases that do not end:", list(model.leases))
             self.run_for(100 * MS_NS)
 
     def _compare_all(self) -> None:
-        """Hold every row of every member against the model."""
+        """Compare every row of every member with the model."""
         wanted = [(row.revkey, row.kv) for row in self.checkers.store.model.left()]
         for member in self._running():
             member.compare()
             member.parts.store.flush()
             found = member.backend.scan(Table.KEY, b"", None, 1 << 30)
-            demand(found == wanted, member.name, "has not the model's rows")
+            demand(found == wanted, member.name, "differs from the model in its rows")

@@ -42,6 +42,10 @@ class LogCopy:
         self.entries += entries
         self._log.save(hard_state, entries, sync=sync)
 
+    def start_save(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        self.entries += entries
+        self._log.start_save(hard_state, entries)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 

@@ -9,7 +9,7 @@ seed's.
     a step   the clock jumps to the next message or the next turn somebody asked for; every member
              with something to do takes a turn
 
-Only the ports are replaced: disk, clock, links, and the shell that runs tasks, which here are
+Only the ports are replaced: disk, clock, links, and what runs offloaded tasks, which here are
 answered by the other members' nodes as their peer ports would.
 """
 
@@ -22,15 +22,15 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from typing_extensions import override
 
+from kvstore.backend import Backend
 from kvstore.batch import AS_PEER, Inbox, Metadata, OffloadedTask, Outbox, TaskResult
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.mvcc.backend import Backend
 from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.questions import RemoteCluster, Versions
-from kvstore.runtime.log.log import Log
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Boot, Founding, boot
 from kvstore.server.boot.data_dir import DataDir
@@ -38,7 +38,7 @@ from kvstore.server.boot.state import snapshot_files
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.sim.disk import SimBackend, SimFiles
-from tests.sim.faults import Faults
+from tests.sim.disk_faults import DiskFaults
 from tests.sim.member import Clock
 from tests.support.cluster_network import MS, Links, Network
 from tests.support.node_harness import CallError
@@ -57,7 +57,7 @@ class ClusterMember:
         self.number = number
         self.name = f"m{number}"
         self.urls = [f"http://10.0.0.{number}:2380"]
-        self.faults = Faults(random.Random(number))
+        self.faults = DiskFaults(random.Random(number))
         self.files = SimFiles(self.faults)
         self.backend = SimBackend(self.faults)
         self.node: Node | None = None
@@ -79,7 +79,7 @@ class ClusterMember:
 
     @property
     def parts(self) -> Parts:
-        """The rooms of the running node."""
+        """The parts of the running node."""
         assert self._parts is not None, f"{self.name} does not run"
         return self._parts
 
@@ -139,7 +139,7 @@ class ClusterMember:
 
     # Turns.
 
-    def give(self, what: Callable[[Inbox], None]) -> None:
+    def add_to_inbox(self, what: Callable[[Inbox], None]) -> None:
         """Put something into the next inbox; the turn comes at once."""
         what(self._inbox)
         self._is_busy = True
@@ -172,7 +172,7 @@ class ClusterMember:
     # Ends.
 
     def stop(self) -> None:
-        """End as the server ends when it is told to."""
+        """End a graceful stop."""
         assert self.node is not None
         assert self._booted is not None
         self.node.close(self.cluster.clock.now_ns)
@@ -321,7 +321,7 @@ class Cluster:
             if rows is not None:
                 assert message.snapshot is not None
                 member.backend.receive(message.snapshot.metadata.index, rows)
-            member.give(lambda inbox, message=message: inbox.messages.append(message))  # type: ignore[misc]
+            member.add_to_inbox(lambda inbox, message=message: inbox.messages.append(message))  # type: ignore[misc]
         for member in list(self.running):
             due_ns = member.due_ns
             if due_ns is not None and due_ns <= self.clock.now_ns:
@@ -370,7 +370,7 @@ class Cluster:
             if metadata:
                 inbox.metadata[call_id] = metadata
 
-        member.give(add)
+        member.add_to_inbox(add)
         return call_id
 
     def wait(self, call_id: int, within_ns: int = 20 * SECOND) -> bytes:
@@ -419,12 +419,12 @@ class Cluster:
                 inbox.metadata[stream_id] = metadata
 
         self.delivered[stream_id] = []
-        member.give(add)
+        member.add_to_inbox(add)
 
     def say(self, member: ClusterMember, stream_id: int, request: Message) -> None:
         """Send a message on a stream."""
         body = request.SerializeToString()
-        member.give(lambda inbox: inbox.frames.append((stream_id, body)))
+        member.add_to_inbox(lambda inbox: inbox.frames.append((stream_id, body)))
 
     # What leaves a node.
 
@@ -458,7 +458,7 @@ class Cluster:
         def end(error: str, body: bytes = b"") -> None:
             result = TaskResult(task.id, error, body)
             if member.node is not None:
-                member.give(lambda inbox: inbox.task_results.append(result))
+                member.add_to_inbox(lambda inbox: inbox.task_results.append(result))
 
         if not self.network.is_up(member.id, target_id):
             end("connection refused")
@@ -482,7 +482,7 @@ class Cluster:
         elif path == "/leases":
             self._tasks[own_id] = lambda code, body: answered(code, _without_header(body, code))
             self._open(target, own_id, rpc.LEASE_KEEP_ALIVE, AS_PEER)
-            target.give(lambda inbox: inbox.frames.append((own_id, task.args[2])))
+            target.add_to_inbox(lambda inbox: inbox.frames.append((own_id, task.args[2])))
         elif path == "/leases/internal":
             self._tasks[own_id] = lambda code, body: answered(code, _wrapped(body, code))
             request = task.args[2][2:]
@@ -491,7 +491,7 @@ class Cluster:
                 inbox.calls.append((own_id, rpc.LEASE_TIME_TO_LIVE, request))
                 inbox.metadata[own_id] = AS_PEER
 
-            target.give(add)
+            target.add_to_inbox(add)
         else:
             end("HTTP 404")
 
@@ -508,7 +508,7 @@ def _wrapped(body: bytes, code: int) -> bytes:
     return body if code else b"\x0a" + len(body).to_bytes(1, "big") + body
 
 
-class _Logger(Log):
+class _Logger(LineLogger):
     """A log that keeps its lines for the test to look at."""
 
     def __init__(self, lines: list[tuple[str, dict[str, object]]]) -> None:

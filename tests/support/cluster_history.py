@@ -1,4 +1,4 @@
-"""What clients of a cluster did and were told, and whether one store could have told them that.
+"""What clients of a cluster did and got, and whether one store could have answered so.
 
 Revisions are a total order of all that was written. The history the cluster shows in the end, read
 by a watch from the first revision on, is replayed through the simulation's model of a store:
@@ -228,7 +228,7 @@ class Checker:
             floor = self._floors.at(call.begin_s)
             if _is_write(call.request) and _has_changed(call):
                 floor += 1
-            assert call.revision >= floor, f"{call} was told of what is older than {floor}"
+            assert call.revision >= floor, f"{call} was answered from before {floor}"
 
     def _check_watcher(self, seen: Seen) -> None:
         last = seen.first - 1
@@ -263,7 +263,7 @@ class Checker:
 
 
 class _Floors:
-    """What must be known at a time: the greatest revision anybody was told before."""
+    """What must be known at a time: the greatest revision in any answer before."""
 
     def __init__(self, history: History) -> None:
         told = [(call.end_s, call.revision) for call in history.calls if call.response is not None]

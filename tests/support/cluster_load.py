@@ -58,7 +58,7 @@ NEVER_SENT: Final = ("failed to connect", "connection refused", "name resolution
 
 
 class Gone(Exception):  # noqa: N818  # no error: the load ends
-    """The load was told to end."""
+    """The load is to end."""
 
 
 class Connections:

@@ -1,4 +1,4 @@
-"""A network in memory between the members of a test cluster: it is exactly as bad as it is told.
+"""A network in memory between the members of a test cluster, with the faults that a test sets.
 
     send ──► dropped? ──► encoded ──► delay (drawn) ──► due(now) ──► decoded, in a member's inbox
 
@@ -168,7 +168,7 @@ class Links:
         self.unreachable: list[int] = []
         self.snapshots_sent: list[tuple[int, bool]] = []
         self.rows: MemoryBackend | None = None  # the member's own state
-        self.rest_ns = 0  # as it was last told
+        self.deferred_ns = 0  # as it was last told
         network.links[member_id] = self
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -191,9 +191,9 @@ class Links:
         """See PeerLinks."""
         self.members = {member: tuple(urls) for member, urls in peers.items()}
 
-    def rest(self, rest_ns: int) -> None:
+    def defer_wakeups(self, for_ns: int) -> None:
         """See PeerLinks; messages come when they come."""
-        self.rest_ns = rest_ns
+        self.deferred_ns = for_ns
 
     def active_since_ns(self, member_id: int) -> int | None:
         """See PeerLinks."""

@@ -7,7 +7,6 @@
 Every process is ended by its own id, also when the test fails.
 """
 
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ import grpc
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import pausing
 from tests.support.namespaces import Host, Network
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, free_ports, ours
@@ -80,13 +80,13 @@ class Member(Server):
     def pause(self) -> None:
         """Stop the process where it stands."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        pausing.pause(self.process.pid)
         self.is_stopped = True
 
     def resume(self) -> None:
         """Let the process go on."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+        pausing.resume(self.process.pid)
         self.is_stopped = False
 
     @property

@@ -140,14 +140,14 @@ class Ctl:
         return [f"--endpoints={self.server.endpoint}"]
 
     def talk(self, command: str) -> "Talk":
-        """Start a command that goes on until it is told to end."""
+        """Start a command that runs until it is ended."""
         words = [self.fill(word) for word in shlex.split(command)]
         self.note(f"$ {command}")
         return Talk(self, [str(ETCDCTL), *self._global(), *words])
 
 
 class Talk:
-    """A running etcdctl: what it has printed, and what it is told."""
+    """A running etcdctl: its output and its input."""
 
     def __init__(self, ctl: Ctl, command: list[str]) -> None:
         self._ctl = ctl
@@ -226,7 +226,7 @@ class Talk:
             if pipe is not None:
                 try:
                     pipe.close()
-                except BrokenPipeError:  # it ended without reading all it was told
+                except BrokenPipeError:  # it ended without reading all its input
                     continue
 
 

@@ -277,7 +277,10 @@ class Pair:
         whole = self.ours.call("Range", **request)
         ours = self.ours.range_stream(message)
         # With a negative limit etcd sends everything at once; in pieces it is no less right.
-        if request.get("limit", 0) >= 0 and not self.peer.has("range stream"):
+        is_comparable = request.get("limit", 0) >= 0 and not (
+            request.get("sort_target", 0) and self.meets_defect("range stream in another order")
+        )
+        if is_comparable and not self.peer.has("range stream"):
             etcd = self.etcd.range_stream(message)
             assert pieces(ours) == pieces(etcd), f"RangeStream({request})\n{ours}\netcd: {etcd}"
         if ours.code == "UNIMPLEMENTED":

@@ -3,9 +3,10 @@
 import struct
 from pathlib import Path
 
-from kvstore.mvcc.backend import BUCKETS, Row
-from kvstore.storage.etcd_db.etcd_db import EtcdDbReader, EtcdDbWriter
+from kvstore.backend import BUCKETS, Row
+from kvstore.storage.etcd_db.reader import EtcdDbReader
 from kvstore.storage.etcd_db.stream import plan_db
+from kvstore.storage.etcd_db.writer import EtcdDbWriter
 from kvstore.wire.splice import encode_kv
 
 Buckets = dict[bytes, list[Row]]

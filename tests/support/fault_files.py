@@ -14,6 +14,9 @@ SECTOR_BYTES = 512
 class UnsyncedFiles(OsFiles):
     """The real disk without its slowest part, for tests in which nobody pulls a real plug."""
 
+    def begin_writeback(self, handle: int, offset: int, size_bytes: int) -> None:
+        pass
+
     def sync_data(self, handle: int) -> None:
         pass
 
@@ -73,6 +76,9 @@ class FaultFiles(UnsyncedFiles):
 
     def allocate(self, handle: int, size_bytes: int) -> None:
         self._do("allocate", lambda: super(FaultFiles, self).allocate(handle, size_bytes))
+
+    def begin_writeback(self, handle: int, offset: int, size_bytes: int) -> None:
+        self.calls.append("begin_writeback")  # it never fails
 
     def sync_data(self, handle: int) -> None:
         self._do("sync_data", lambda: super(FaultFiles, self).sync_data(handle))

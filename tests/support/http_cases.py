@@ -244,7 +244,7 @@ class Answer(NamedTuple):
 
 def normal(status: int, headers: dict[str, str], body: bytes) -> Answer:
     """Return an answer without what differs from member to member."""
-    told = (
+    names = (
         "allow",
         "content-type",
         "location",
@@ -256,7 +256,7 @@ def normal(status: int, headers: dict[str, str], body: bytes) -> Answer:
     text = _VARYING.sub(r'"\1":"*"', "\n".join([_compact(line) for line in text.split("\n")]))
     if text.startswith(("[+]", "[-]")):  # etcd runs the checks in any order
         text = "\n".join(sorted(text.split("\n")))
-    shown = [f"{name}: {headers[name]}" for name in told if name in headers]
+    shown = [f"{name}: {headers[name]}" for name in names if name in headers]
     return Answer(status, tuple(shown), text)
 
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from kvstore.batch import Inbox, Outbox
+from kvstore.batch import HttpHeaders, Inbox, Outbox
 from kvstore.config.model import Config
-from kvstore.http.exchange import Headers, Request, Responder, Socket, WholeBody
-from kvstore.http.site import Handler
-from kvstore.runtime.log.log import Log
+from kvstore.http.exchange import PageHandler, PageRequest, Responder, UpgradedConnection, WholeBody
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.runtime.side_loop import SideLoop
-from kvstore.server.pages.service import Extras, HttpService
+from kvstore.server.pages.service import Extras, PageService
 from tests.support.node_harness import Disk, Harness
 
 WAIT_S = 20.0
@@ -27,16 +26,16 @@ class Kept(Responder):
     """An answer that is kept."""
 
     status: int = 0
-    headers: Headers = field(default_factory=list)
+    headers: HttpHeaders = field(default_factory=list)
     body: bytes = b""
     is_whole: bool = False
 
-    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+    async def whole(self, status: int, headers: HttpHeaders, body: bytes) -> None:
         await self.start(status, headers)
         await self.write(body)
         await self.finish()
 
-    async def start(self, status: int, headers: Headers) -> None:
+    async def start(self, status: int, headers: HttpHeaders) -> None:
         assert self.status == 0, "answered twice"
         self.status, self.headers = status, headers
 
@@ -48,7 +47,7 @@ class Kept(Responder):
         assert not self.is_whole, "ended twice"
         self.is_whole = True
 
-    async def upgrade(self, headers: Headers) -> Socket:
+    async def upgrade(self, headers: HttpHeaders) -> UpgradedConnection:
         raise AssertionError("no connection to take over")
 
     def header(self, name: str) -> str | None:
@@ -63,12 +62,12 @@ class Pages:
     ) -> None:
         self.harness = Harness(data_dir, Disk(in_memory=True))
         self.bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self.side = SideLoop(lambda: self.bell.put(True), Log([], "info"))
-        self.service = HttpService(
+        self.side = SideLoop(lambda: self.bell.put(True), LineLogger([], "info"))
+        self.service = PageService(
             config or Config(),
             self.side,
             self.harness.node.methods,
-            Log([], "info"),
+            LineLogger([], "info"),
             extras or Extras(),
         )
         self.fault: BaseException | None = None
@@ -105,17 +104,17 @@ class Pages:
         method: str,
         target: str,
         body: bytes = b"",
-        headers: Headers | None = None,
+        headers: HttpHeaders | None = None,
         *,
-        handler: Handler | None = None,
+        handler: PageHandler | None = None,
         **about: object,
     ) -> Kept:
         """Ask the client port's pages, or another handler."""
         kept = Kept()
-        request = Request(method, target, headers or [("host", "x:1")], WholeBody(body))
+        request = PageRequest(method, target, headers or [("host", "x:1")], WholeBody(body))
         for name, value in about.items():
             setattr(request, name, value)
-        serve = handler or self.service._client_site.serve
+        serve = handler or self.service._client_pages.serve
 
         async def serving() -> None:
             await serve(request, kept)

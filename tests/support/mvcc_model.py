@@ -1,6 +1,6 @@
 """A store of revisions so plain that it can be checked by reading: all rows in one list.
 
-Every answer is computed anew from the rows. The rules are those of etcd's, told from its
+Every answer is computed anew from the rows. The rules are etcd's, as seen in its
 generations (a run of puts ended by a tombstone), not those of kvstore's index.
 """
 

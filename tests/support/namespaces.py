@@ -88,8 +88,8 @@ class Network:
         assert self._switch.stdout is not None
         self._switch.stdin.write(json.dumps({"rules": rows}) + "\n")
         self._switch.stdin.flush()
-        told: dict[str, int] = json.loads(self._switch.stdout.readline())
-        return told
+        counts: dict[str, int] = json.loads(self._switch.stdout.readline())
+        return counts
 
 
 def _run(*command: str) -> None:

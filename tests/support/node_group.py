@@ -16,15 +16,15 @@ from pathlib import Path
 
 from google.protobuf.message import Message as Proto
 
+from kvstore.backend import Backend
 from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind, TaskResult
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.mvcc.backend import Backend
 from kvstore.node.turn import Node
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.questions import RemoteCluster, Versions
 from kvstore.raft.model import Message, Role
-from kvstore.runtime.log.log import Log
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
@@ -63,7 +63,7 @@ class Links:
     def set_members(self, peers: Mapping[int, Sequence[str]]) -> None:
         self.known = {each: list(urls) for each, urls in peers.items()}
 
-    def rest(self, rest_ns: int) -> None:
+    def defer_wakeups(self, for_ns: int) -> None:
         """See PeerLinks; messages come when they come."""
 
     def active_since_ns(self, member_id: int) -> int | None:
@@ -74,7 +74,7 @@ class Links:
         return CONNECTED_NS if is_up else None
 
 
-class ListLog(Log):
+class ListLog(LineLogger):
     """A log that is kept as rows."""
 
     __slots__ = ("rows",)
@@ -88,7 +88,7 @@ class ListLog(Log):
 
 
 class RunningMembers:
-    """What a member that starts is told by those that run (see founding.Questions)."""
+    """The answers of running members to one that starts (see founding.Questions)."""
 
     def __init__(self, group: "Group") -> None:
         self._group = group
@@ -138,7 +138,7 @@ class GroupMember:
                 RunningMembers(group),
                 str,
                 learners_max=group.learners_max,
-                force_new_cluster=bool(config.values["force-new-cluster"]),
+                force_new_cluster=config.force_new_cluster,
             ),
             logger,
             files=UnsyncedFiles(),
@@ -230,7 +230,7 @@ class Group:
         return self.start(name, *flags)
 
     def stop(self, name: str) -> None:
-        """End a member as a process that is told to."""
+        """Stop a member gracefully."""
         member = self.members.pop(name)
         member.node.close(self.clock.now_ns)
         if not self._in_memory:

@@ -1,4 +1,4 @@
-"""A real Node, turned by hand: no process, no socket, a clock that goes when it is told to.
+"""A real Node, turned by hand: no process, no socket, a clock that the test moves.
 
     harness = Harness(data_dir, disk, flags=["--snapshot-count=10"])
     response = harness.call(rpc.PUT, pb.PutRequest(key=b"k", value=b"v"))
@@ -18,14 +18,14 @@ from pathlib import Path
 from google.protobuf.message import Message
 from typing_extensions import override
 
+from kvstore.backend import Backend
 from kvstore.batch import Inbox, Outbox
 from kvstore.config.initial_cluster import initial_members
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import KvstoreError, StorageFatalError
-from kvstore.mvcc.backend import Backend
 from kvstore.node.turn import Node
-from kvstore.runtime.log.log import Log
+from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
@@ -179,7 +179,7 @@ class Harness:
         self.disk = disk
         self.clock = FakeClock()
         config = configure(read_command_line([f"--data-dir={data_dir}", *(flags or [])]), {})
-        logger = Log([], "info")
+        logger = LineLogger([], "info")
         places = prepare(data_dir, None, logger)
         founding = Founding(
             config.name,
@@ -282,7 +282,7 @@ class Harness:
             assert self.disk.fail_at is not None
 
     def close(self) -> None:
-        """End as the server ends when it is told to."""
+        """Stop gracefully."""
         try:
             self.node.close(self.clock.now_ns)
             self._booted.backend.close()

@@ -18,7 +18,7 @@ from kvstore.batch import Inbox
 from kvstore.peers.handlers import Questions
 from kvstore.peers.http_client import HttpConnection
 from kvstore.peers.identity import Identity
-from kvstore.peers.listener import Reply, Request, plain
+from kvstore.peers.listener import PeerRequest, Reply, plain
 from kvstore.peers.network import NetworkOptions, PeerNetwork
 from kvstore.peers.snapshot_receiver import SnapshotReceiver
 from kvstore.peers.snapshot_sender import PIECE_BYTES, OpenSnapshot
@@ -34,7 +34,7 @@ TICK_S = 0.1
 
 
 class Lines:
-    """A log that keeps its lines."""
+    """A logger that keeps its lines."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, object]]] = []
@@ -56,9 +56,9 @@ class Lines:
 
 
 class Echo:
-    """Answers every question of the peer port with its own path."""
+    """Answers every request with its path."""
 
-    def ask(self, request: Request, body: bytes) -> "Future[Reply]":
+    def ask(self, request: PeerRequest, body: bytes) -> "Future[Reply]":
         answer: Future[Reply] = Future()
         answer.set_result(Reply(200, [], request.path.encode() + b"|" + body))
         return answer
@@ -98,13 +98,13 @@ def wait_for(condition: Callable[[], object], what: str, timeout_s: float = WAIT
 
 
 class WholeFile:
-    """Takes a file once it is whole."""
+    """Imports a file once it is complete."""
 
     def __init__(self, take: Callable[[], None]) -> None:
         self._take = take
         self.grown_bytes = 0
 
-    def grown(self, size_bytes: int) -> None:
+    def report_growth(self, size_bytes: int) -> None:
         assert size_bytes > self.grown_bytes
         self.grown_bytes = size_bytes
 
@@ -114,7 +114,7 @@ class WholeFile:
 
 
 class LinkEnd:
-    """The links of one member, its turn played by hand."""
+    """The links of one member; the test takes its turns."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class LinkEnd:
 
 
 def connect(*ends: LinkEnd) -> None:
-    """Name each of the ends to the others and wait until every stream stands."""
+    """Set the members of all ends and wait until every stream is attached."""
     for end in ends:
         end.network.set_members({each.id: each.urls for each in ends if each is not end})
     for end in ends:
@@ -210,7 +210,7 @@ def await_streams(end: LinkEnd, member_id: int, *turning: LinkEnd) -> None:
 
 
 class PeerMember(LinkEnd):
-    """A whole member, driven by a thread."""
+    """A complete member, driven by a thread."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Golden scripts of raft: several nodes in one room, every message handed over by the script.
+"""Golden scripts of raft: several nodes in one process, every message delivered by the script.
 
     nodes 3 [learners=4] [pre_vote=0 …]  members 1…3 with a common log; settings as in Config
     add 4                              a member that has nothing yet

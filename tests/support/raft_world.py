@@ -1,5 +1,5 @@
 """A small world for raft: several nodes, a network that misbehaves, disks that forget what was not
-synced, all from one seed; and the laws of the Raft paper, checked at every step.
+synced, all from one seed; and the invariants of the Raft paper, checked at every step.
 
     election safety       at most one leader a term
     log matching          equal (index, term) in two logs: equal entries there
@@ -8,12 +8,17 @@ synced, all from one seed; and the laws of the Raft paper, checked at every step
 
 A member's disk is: the hard state and entries (as far as synced), and a database (what was applied
 up to its last commit, with the configuration there). A crash takes everything else.
+
+Most worlds drive raft as the server's turn does: rounds that defer what can be saved later, then
+rounds that save it, then commit notifications. A member may crash at any point of that, and in some
+worlds messages come between a deferred save and the save. The other worlds do plain rounds.
 """
 
 import pickle
 import random
 from dataclasses import dataclass, field
 
+from kvstore.node.turn import READY_ROUNDS_MAX
 from kvstore.raft import confchange_codec
 from kvstore.raft.config import Config
 from kvstore.raft.model import (
@@ -156,6 +161,9 @@ class World:
             "check_quorum": rng.choice((0, 1)),
             "step_down_on_removal": 1,  # else it leads until its process ends, as etcd's does
         }
+        self.takes_turns = rng.randrange(4) > 0  # as the server; else plain rounds
+        self.settings["notifies_commits"] = 0 if self.takes_turns else 1
+        self.postponed_saves = rng.choice((0.0, 0.0, 0.3))  # turns that end before their save
         self.loss = rng.choice((0.0, 0.05, 0.3))
         self.copies = rng.choice((0.0, 0.1))
         self.members = {member: Member(member, rng, dict(self.settings)) for member in range(1, 6)}
@@ -174,6 +182,8 @@ class World:
             "changes": 0,
             "leaders": 0,
             "stranded": 0,
+            "deferred": 0,
+            "notified": 0,
         }
         first = [
             ConfChange(0, ConfChangeType.ADD_NODE, i) for i in range(1, rng.choice((1, 3)) + 1)
@@ -192,7 +202,7 @@ class World:
         if kind < 450:
             self.deliver()
         elif kind < 800:
-            self.round(member)
+            self.run_member(member)
         elif kind < 900:
             self.tick(member)
         elif kind < 950:
@@ -228,29 +238,54 @@ class World:
             return
         target.raft.step(copied(message))
 
-    def round(self, member: Member) -> None:
-        """Do a round, or crash in the middle of it."""
-        raft = member.raft
-        if raft is None:
+    def run_member(self, member: Member) -> None:
+        """Start a member that is down; else do a turn or a round."""
+        if member.raft is None:
             member.start()
+        elif self.takes_turns:
+            self.turn(member, member.raft)
+        else:
+            self.round(member, member.raft, may_save=True)
+
+    def turn(self, member: Member, raft: RawNode) -> None:
+        """Do rounds as the server's turn does, or crash in the middle of it."""
+        self.rounds(member, raft, may_save=False)
+        if not self.is_calm and self.rng.random() < self.postponed_saves:
             return
-        ready = raft.ready()
+        if member.raft is raft and raft.can_defer_save:
+            self.counts["deferred"] += 1
+            if not self.is_calm and self.rng.randrange(self.crash_every) == 0:
+                self.crash(member)
+                return
+            self.rounds(member, raft, may_save=True)
+        if member.raft is raft and raft.owes_commit_notification and self.rng.randrange(2):
+            self.counts["notified"] += 1
+            self.send(member, raft.commit_notifications())
+
+    def rounds(self, member: Member, raft: RawNode, *, may_save: bool) -> None:
+        for _ in range(READY_ROUNDS_MAX):
+            if member.raft is not raft or not self.round(member, raft, may_save=may_save):
+                return
+
+    def round(self, member: Member, raft: RawNode, *, may_save: bool) -> bool:
+        """Do a round, or crash in the middle of it; tell whether there was anything to do."""
+        ready = raft.ready(may_save=may_save)
         if ready is None:
-            return
+            return False
         self.send(member, ready.messages_early)
         if self.answers_before_saving:
             self.send(member, ready.messages_late)
         crash_at = -1 if self.is_calm else self.rng.randrange(self.crash_every)
         if crash_at == 0:
             self.crash(member)
-            return
+            return True
         member.save(ready)
         if ready.snapshot is not None:
             self.counts["snapshots"] += 1
             self.check_applied(member)
         if crash_at == 1:
             self.crash(member)
-            return
+            return True
         self.send(member, ready.messages_late)
         for entry in ready.committed:
             self.apply(member, raft, entry)
@@ -258,6 +293,7 @@ class World:
         assert all(text.startswith("change forwarded") for text in ready.warnings), ready.warnings
         raft.advance(ready)
         self.check_leader(raft)
+        return True
 
     def send(self, member: Member, messages: list[Message]) -> None:
         """Put messages on the wire; snapshots get their data, of where the state is now."""
@@ -461,9 +497,9 @@ class World:
             busy = bool(self.wire)
             for member in self.members.values():
                 assert member.raft is not None
-                if member.raft.has_ready():
+                if member.raft.has_ready() or member.raft.owes_commit_notification:
                     busy = True
-                    self.round(member)
+                    self.run_member(member)
             while self.wire:
                 self.deliver()
             if not busy:

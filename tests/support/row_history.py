@@ -2,7 +2,7 @@
 
 The cluster's own history, from a watch, says what every key held at every revision. A read that
 began when revision a of its key was known to somebody must return what the key held at a or later;
-what it returns is then known to everybody who asks after it has ended:
+what it returns is then known to every read that begins after it has ended:
 
     known before it began ≤ revisions at which the key held what was read ─► known from its end on
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+_MEASURES_MAX = 100
+
 
 class SmallDisk:
     """A mounted tmpfs."""
@@ -24,10 +26,20 @@ class SmallDisk:
         self._mount("remount,ro")
 
     def leave(self, free_bytes: int) -> None:
-        """Make it so small that free_bytes are free."""
-        status = os.statvfs(self.path)
-        used_bytes = (status.f_blocks - status.f_bfree) * status.f_frsize
-        self._mount(f"remount,size={used_bytes + free_bytes}")
+        """Make it so small that free_bytes are free.
+
+        A server that writes meanwhile may use more by the time of the remount, which is refused
+        then: what is used is measured again.
+        """
+        for _ in range(_MEASURES_MAX):
+            status = os.statvfs(self.path)
+            used_bytes = (status.f_blocks - status.f_bfree) * status.f_frsize
+            try:
+                self._mount(f"remount,size={used_bytes + free_bytes}")
+            except subprocess.CalledProcessError:
+                continue
+            return
+        raise AssertionError(f"{self.path} fills faster than it can be made smaller")
 
     def _mount(self, options: str) -> None:
         subprocess.run(["mount", "-o", options, str(self.path)], check=True)

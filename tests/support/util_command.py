@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kvstore.storage.etcd_db.etcd_db import append_digest
+from kvstore.storage.etcd_db.digest import append_digest
 from kvstore.util.commands import main
 from tests.support.etcd_db_files import Buckets, sample, write
 

@@ -117,8 +117,8 @@ def main() -> None:
                 if not line:
                     return
                 switch.set_rules(json.loads(line)["rules"])
-                told = {"carried": switch.carried, "lost": switch.lost}
-                print(json.dumps(told), flush=True)  # noqa: T201
+                counts = {"carried": switch.carried, "lost": switch.lost}
+                print(json.dumps(counts), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

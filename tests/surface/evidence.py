@@ -9,52 +9,52 @@ from typing import Final
 
 from kvstore.server.gateway.routes import ROUTES
 
-_PORT: Final = "unit/test_flag_effects.py::test_the_client_port"
-_NODE: Final = "unit/test_flag_effects.py::test_the_node"
-_PEERS: Final = "unit/test_flag_effects.py::test_tls_between_members"
-_OTHERS: Final = "unit/test_flag_effects.py::test_others"
+_PORT: Final = "unit/server/test_flag_effects.py::test_the_client_port"
+_NODE: Final = "unit/server/test_flag_effects.py::test_the_node"
+_PEERS: Final = "unit/server/test_flag_effects.py::test_tls_between_members"
+_OTHERS: Final = "unit/server/test_flag_effects.py::test_others"
 _TLS: Final = "conformance/test_transport_tls.py"
 _PEER_TLS: Final = "conformance/test_peers_tls.py"
-_RULES: Final = "unit/test_config_parse.py::test_rules_are_held_with_value_and_limit"
+_RULES: Final = "unit/server/test_config_parse.py::test_rules_are_held_with_value_and_limit"
 _KV: Final = ("conformance/test_differential_kv.py", "conformance/test_differential_edges.py")
-_AUTH: Final = ("conformance/test_auth_etcd.py", "unit/test_node_auth.py")
-_GATES: Final = "unit/test_feature_flags.py"
-_CORRUPTION: Final = "unit/test_node_corruption.py"
+_AUTH: Final = ("conformance/test_auth_etcd.py", "unit/node/test_node_auth.py")
+_GATES: Final = "unit/server/test_feature_flags.py"
+_CORRUPTION: Final = "unit/node/test_node_corruption.py"
 _DISCOVERY: Final = "e2e/test_discovery.py"
-_REGISTRY: Final = "unit/test_flag_effects.py::test_the_registry_of_discovery"
-_MEMBERS: Final = "unit/test_node_members.py"
+_REGISTRY: Final = "unit/server/test_flag_effects.py::test_the_registry_of_discovery"
+_MEMBERS: Final = "unit/node/test_node_members.py"
 _STARTS: Final = "e2e/test_command.py::test_flags_in_every_form"
 
 _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     # RPCs
-    "rpc:KV/Range": (*_KV, "unit/test_cluster_reads.py"),
-    "rpc:KV/RangeStream": ("unit/test_node_reads.py", "unit/test_cluster_reads.py"),
+    "rpc:KV/Range": (*_KV, "unit/cluster/test_cluster_reads.py"),
+    "rpc:KV/RangeStream": ("unit/node/test_node_reads.py", "unit/cluster/test_cluster_reads.py"),
     "rpc:KV/Put": _KV,
     "rpc:KV/DeleteRange": _KV,
     "rpc:KV/Txn": _KV,
     "rpc:KV/Compact": _KV,
-    "rpc:Watch/Watch": ("conformance/test_differential_watch.py", "unit/test_watch_hub.py"),
-    "rpc:Lease/LeaseGrant": ("unit/test_cluster_leases.py", "e2e/test_etcdctl.py"),
-    "rpc:Lease/LeaseRevoke": ("unit/test_node_auth.py", "e2e/test_etcdctl.py"),
-    "rpc:Lease/LeaseKeepAlive": ("unit/test_cluster_leases.py", "e2e/test_etcdctl.py"),
-    "rpc:Lease/LeaseTimeToLive": ("unit/test_cluster_leases.py", "e2e/test_etcdctl.py"),
+    "rpc:Watch/Watch": ("conformance/test_differential_watch.py", "unit/mvcc/test_watch_hub.py"),
+    "rpc:Lease/LeaseGrant": ("unit/cluster/test_cluster_leases.py", "e2e/test_etcdctl.py"),
+    "rpc:Lease/LeaseRevoke": ("unit/node/test_node_auth.py", "e2e/test_etcdctl.py"),
+    "rpc:Lease/LeaseKeepAlive": ("unit/cluster/test_cluster_leases.py", "e2e/test_etcdctl.py"),
+    "rpc:Lease/LeaseTimeToLive": ("unit/cluster/test_cluster_leases.py", "e2e/test_etcdctl.py"),
     "rpc:Lease/LeaseLeases": ("crash/test_odd_requests.py", "e2e/test_etcdctl.py"),
     "rpc:Cluster/MemberAdd": (_MEMBERS, "e2e/test_join.py"),
     "rpc:Cluster/MemberRemove": (_MEMBERS,),
     "rpc:Cluster/MemberUpdate": (f"{_MEMBERS}::test_peer_urls_are_updated",),
-    "rpc:Cluster/MemberList": (_MEMBERS, "unit/test_cluster_reads.py"),
+    "rpc:Cluster/MemberList": (_MEMBERS, "unit/cluster/test_cluster_reads.py"),
     "rpc:Cluster/MemberPromote": (f"{_MEMBERS}::test_a_learner_is_promoted", "e2e/test_join.py"),
     "rpc:Maintenance/Alarm": ("crash/test_quota.py", "e2e/test_etcdctl.py"),
-    "rpc:Maintenance/Status": ("unit/test_node_versions.py", "e2e/test_etcdctl.py"),
-    "rpc:Maintenance/Defragment": ("unit/test_node_maintenance.py", "e2e/test_etcdctl.py"),
-    "rpc:Maintenance/Hash": ("unit/test_node_auth.py", "unit/test_mvcc_compaction.py"),
+    "rpc:Maintenance/Status": ("unit/node/test_node_versions.py", "e2e/test_etcdctl.py"),
+    "rpc:Maintenance/Defragment": ("unit/node/test_node_maintenance.py", "e2e/test_etcdctl.py"),
+    "rpc:Maintenance/Hash": ("unit/node/test_node_auth.py", "unit/mvcc/test_mvcc_compaction.py"),
     "rpc:Maintenance/HashKV": (
         "conformance/test_mvcc_hash_etcd.py",
-        "unit/test_node_maintenance.py",
+        "unit/node/test_node_maintenance.py",
     ),
     "rpc:Maintenance/Snapshot": ("e2e/test_snapshots.py",),
-    "rpc:Maintenance/MoveLeader": ("unit/test_cluster_members.py",),
-    "rpc:Maintenance/Downgrade": ("unit/test_node_versions.py",),
+    "rpc:Maintenance/MoveLeader": ("unit/cluster/test_cluster_members.py",),
+    "rpc:Maintenance/Downgrade": ("unit/node/test_node_versions.py",),
     **{
         f"rpc:Auth/{name}": _AUTH
         for name in [
@@ -90,21 +90,24 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
         ]
     },
     "rpc:Health/Check": (
-        "unit/test_node_maintenance.py::test_health",
+        "unit/node/test_node_maintenance.py::test_health",
         "e2e/test_command.py::test_health_is_told",
     ),
-    "rpc:Health/List": ("unit/test_node_maintenance.py::test_health",),
+    "rpc:Health/List": ("unit/node/test_node_maintenance.py::test_health",),
     "rpc:Health/Watch": ("e2e/test_command.py::test_health_may_be_watched",),
     # Flags
-    "flag:config-file": ("e2e/test_command.py::test_a_config_file", "unit/test_config_parse.py"),
+    "flag:config-file": (
+        "e2e/test_command.py::test_a_config_file",
+        "unit/server/test_config_parse.py",
+    ),
     "flag:version": ("e2e/test_command.py::test_version_and_what_it_cannot_make_sense_of",),
     "flag:name": (_STARTS, _NODE),
     "flag:data-dir": (_STARTS, "crash/test_directories.py"),
     "flag:wal-dir": ("e2e/test_command.py::test_a_log_directory_of_its_own",),
     "flag:snapshot-count": (_NODE, "e2e/test_command.py::test_the_log_is_trimmed"),
-    "flag:heartbeat-interval": (_NODE, "unit/test_cluster_elections.py"),
-    "flag:election-timeout": (_NODE, "unit/test_cluster_elections.py"),
-    "flag:initial-election-tick-advance": (_NODE, "unit/test_cluster_elections.py"),
+    "flag:heartbeat-interval": (_NODE, "unit/cluster/test_cluster_elections.py"),
+    "flag:election-timeout": (_NODE, "unit/cluster/test_cluster_elections.py"),
+    "flag:initial-election-tick-advance": (_NODE, "unit/cluster/test_cluster_elections.py"),
     "flag:listen-peer-urls": ("e2e/test_join.py", "conformance/test_peers_links.py"),
     "flag:listen-client-urls": (
         "e2e/test_command.py::test_several_addresses_one_of_them_a_socket_file",
@@ -116,11 +119,11 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:quota-backend-bytes": ("crash/test_quota.py", _NODE),
     "flag:backend-batch-interval": (_NODE,),
     "flag:backend-batch-limit": (_NODE,),
-    "flag:max-txn-ops": (_NODE, "unit/test_wire_checks.py::test_each_list_is_limited"),
+    "flag:max-txn-ops": (_NODE, "unit/wire/test_wire_checks.py::test_each_list_is_limited"),
     "flag:max-request-bytes": (
         _NODE,
         _PORT,
-        "unit/test_node_maintenance.py"
+        "unit/node/test_node_maintenance.py"
         "::test_a_request_over_the_limit_is_refused_by_its_size_in_the_log",
     ),
     "flag:max-concurrent-streams": (
@@ -145,18 +148,21 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:socket-reuse-address": (
         "e2e/test_flags.py::test_another_server_may_share_the_ports_if_both_agree",
     ),
-    "flag:enable-grpc-gateway": ("unit/test_http_site.py::test_without_the_gateway",),
+    "flag:enable-grpc-gateway": ("unit/http/test_http_site.py::test_without_the_gateway",),
     "flag:raft-read-timeout": (
         "e2e/test_flags.py::test_another_server_may_share_the_ports_if_both_agree",
     ),
     "flag:raft-write-timeout": (
         "e2e/test_flags.py::test_another_server_may_share_the_ports_if_both_agree",
     ),
-    "flag:feature-gates": (_GATES, "unit/test_config_values.py"),
-    "flag:initial-advertise-peer-urls": ("unit/test_initial_cluster.py", "e2e/test_join.py"),
-    "flag:initial-cluster": ("unit/test_initial_cluster.py", "e2e/test_join.py"),
-    "flag:initial-cluster-state": ("unit/test_founding.py", "e2e/test_join.py"),
-    "flag:initial-cluster-token": ("unit/test_founding.py", "e2e/test_cluster_restore.py"),
+    "flag:feature-gates": (_GATES, "unit/server/test_config_values.py"),
+    "flag:initial-advertise-peer-urls": (
+        "unit/cluster/test_initial_cluster.py",
+        "e2e/test_join.py",
+    ),
+    "flag:initial-cluster": ("unit/cluster/test_initial_cluster.py", "e2e/test_join.py"),
+    "flag:initial-cluster-state": ("unit/cluster/test_founding.py", "e2e/test_join.py"),
+    "flag:initial-cluster-token": ("unit/cluster/test_founding.py", "e2e/test_cluster_restore.py"),
     "flag:advertise-client-urls": (_NODE, _STARTS),
     "flag:discovery-token": (_DISCOVERY,),
     **{
@@ -178,12 +184,15 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     },
     "flag:discovery-fallback": (_RULES,),
     "flag:discovery-srv": (f"{_DISCOVERY}::test_three_members_that_dns_names",),
-    "flag:discovery-srv-name": ("unit/test_discovery_srv.py",),
+    "flag:discovery-srv-name": ("unit/cluster/test_discovery_srv.py",),
     "flag:strict-reconfig-check": (_NODE, f"{_MEMBERS}::test_without_strict_checks_anything_goes"),
     "flag:pre-vote": (f"{_GATES}::test_a_member_cut_off_counts_terms_up_without_pre_vote",),
-    "flag:cert-file": ("unit/test_flag_effects.py::test_certificates_of_clients", _TLS),
-    "flag:key-file": ("unit/test_flag_effects.py::test_certificates_of_clients", _TLS),
-    "flag:trusted-ca-file": ("unit/test_flag_effects.py::test_certificates_of_clients", _TLS),
+    "flag:cert-file": ("unit/server/test_flag_effects.py::test_certificates_of_clients", _TLS),
+    "flag:key-file": ("unit/server/test_flag_effects.py::test_certificates_of_clients", _TLS),
+    "flag:trusted-ca-file": (
+        "unit/server/test_flag_effects.py::test_certificates_of_clients",
+        _TLS,
+    ),
     "flag:client-cert-file": ("e2e/test_flags.py::test_a_certificate_of_its_own_is_shown",),
     "flag:client-key-file": ("e2e/test_flags.py::test_a_certificate_of_its_own_is_shown",),
     "flag:client-cert-auth": ("e2e/test_tls_log.py", "e2e/test_auth_certificates.py"),
@@ -193,18 +202,18 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
         "e2e/test_http_addresses.py::test_tls",
     ),
     "flag:client-cert-allowed-hostname": (_PORT, "e2e/test_tls_log.py"),
-    "flag:auto-tls": ("unit/test_self_cert.py", "e2e/test_tls.py"),
+    "flag:auto-tls": ("unit/server/test_self_cert.py", "e2e/test_tls.py"),
     "flag:peer-cert-file": (_PEERS, _PEER_TLS),
     "flag:peer-key-file": (_PEERS, _PEER_TLS),
     "flag:peer-client-cert-file": (_PEERS, _PEER_TLS),
     "flag:peer-client-key-file": (_PEERS, _PEER_TLS),
     "flag:peer-client-cert-auth": (
         _PEERS,
-        f"{_PEER_TLS}::test_a_caller_without_a_certificate_is_turned_away",
+        f"{_PEER_TLS}::test_a_client_without_a_certificate_is_refused",
     ),
     "flag:peer-trusted-ca-file": (_PEERS, _PEER_TLS),
-    "flag:peer-auto-tls": (_PEERS, "unit/test_self_cert.py", "e2e/test_tls.py"),
-    "flag:self-signed-cert-validity": ("unit/test_self_cert.py",),
+    "flag:peer-auto-tls": (_PEERS, "unit/server/test_self_cert.py", "e2e/test_tls.py"),
+    "flag:self-signed-cert-validity": ("unit/server/test_self_cert.py",),
     "flag:peer-crl-file": (_PEERS, f"{_PEER_TLS}::test_revoked_certificates"),
     "flag:peer-cert-allowed-cn": (_PEERS, "e2e/test_tls_log.py"),
     "flag:peer-cert-allowed-hostname": (
@@ -214,46 +223,50 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:cipher-suites": (_PORT, _PEERS, f"{_TLS}::test_versions_and_cipher_suites"),
     "flag:peer-skip-client-san-verification": (
         _PEERS,
-        f"{_PEER_TLS}::test_a_caller_from_another_address_than_its_certificate_s",
+        f"{_PEER_TLS}::test_a_client_whose_address_is_not_in_its_certificate",
     ),
     "flag:tls-min-version": (_PORT, _PEERS, f"{_TLS}::test_versions_and_cipher_suites"),
     "flag:tls-max-version": (_PORT, _PEERS, f"{_TLS}::test_versions_and_cipher_suites"),
-    "flag:cors": ("unit/test_http_site.py::test_origins",),
+    "flag:cors": ("unit/http/test_http_site.py::test_origins",),
     "flag:host-whitelist": (
-        "unit/test_http_site.py::test_hosts_that_are_not_whitelisted",
+        "unit/http/test_http_site.py::test_hosts_that_are_not_whitelisted",
         "e2e/test_http_addresses.py",
     ),
-    "flag:auth-token": ("unit/test_auth_jwt.py", "conformance/test_auth_etcd.py"),
-    "flag:bcrypt-cost": (_NODE, "unit/test_auth_passwords.py"),
-    "flag:auth-token-ttl": ("unit/test_node_auth.py::test_a_token_dies_unused",),
-    "flag:enable-pprof": ("unit/test_http_health.py", "e2e/test_http_streams.py"),
+    "flag:auth-token": ("unit/auth/test_auth_jwt.py", "conformance/test_auth_etcd.py"),
+    "flag:bcrypt-cost": (_NODE, "unit/auth/test_auth_passwords.py"),
+    "flag:auth-token-ttl": ("unit/node/test_node_auth.py::test_an_unused_token_expires",),
+    "flag:enable-pprof": ("unit/http/test_http_health.py", "e2e/test_http_streams.py"),
     "flag:metrics": ("e2e/test_metrics.py::test_handling_times_only_when_asked_for",),
     "flag:listen-metrics-urls": (
         "e2e/test_http_addresses.py::test_metrics_have_addresses_of_their_own",
         "e2e/test_metrics.py",
     ),
     "flag:logger": (_RULES, "e2e/test_command.py::test_log_lines"),
-    "flag:log-outputs": ("unit/test_logs.py", "unit/test_log_rotation.py", "e2e/test_flags.py"),
-    "flag:log-level": ("unit/test_logs.py", _RULES),
-    "flag:log-format": ("unit/test_logs.py", _RULES),
-    "flag:enable-log-rotation": ("e2e/test_flags.py::test_the_log_goes_to_a_file_that_is_rotated",),
-    "flag:log-rotation-config-json": ("unit/test_log_rotation.py", "e2e/test_flags.py"),
-    "flag:warning-unary-request-duration": (
-        "e2e/test_metrics.py::test_slow_requests_are_told_with_their_cause",
+    "flag:log-outputs": (
+        "unit/runtime/test_logs.py",
+        "unit/runtime/test_log_rotation.py",
+        "e2e/test_flags.py",
     ),
-    "flag:enable-distributed-tracing": ("unit/test_tracing.py",),
+    "flag:log-level": ("unit/runtime/test_logs.py", _RULES),
+    "flag:log-format": ("unit/runtime/test_logs.py", _RULES),
+    "flag:enable-log-rotation": ("e2e/test_flags.py::test_the_log_goes_to_a_file_that_is_rotated",),
+    "flag:log-rotation-config-json": ("unit/runtime/test_log_rotation.py", "e2e/test_flags.py"),
+    "flag:warning-unary-request-duration": (
+        "e2e/test_metrics.py::test_slow_requests_are_logged_with_their_cause",
+    ),
+    "flag:enable-distributed-tracing": ("unit/runtime/test_tracing.py",),
     **{
         f"flag:distributed-tracing-{name}": (
-            "unit/test_flag_effects.py::test_tracing",
-            "unit/test_tracing.py",
+            "unit/server/test_flag_effects.py::test_tracing",
+            "unit/runtime/test_tracing.py",
         )
         for name in ("address", "service-name", "instance-id", "sampling-rate")
     },
-    "flag:auto-compaction-retention": (_NODE, "unit/test_node_autocompaction.py"),
-    "flag:auto-compaction-mode": (_NODE, "unit/test_node_autocompaction.py"),
+    "flag:auto-compaction-retention": (_NODE, "unit/node/test_node_autocompaction.py"),
+    "flag:auto-compaction-mode": (_NODE, "unit/node/test_node_autocompaction.py"),
     "flag:corrupt-check-time": (
         _NODE,
-        f"{_CORRUPTION}::test_a_check_that_was_asked_for_accuses_at_once",
+        f"{_CORRUPTION}::test_a_configured_check_raises_the_alarm_at_once",
     ),
     "flag:compact-hash-check-time": (
         _NODE,
@@ -261,27 +274,27 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "flag:compaction-batch-limit": (
         _NODE,
-        "unit/test_mvcc_compaction.py::test_a_slice_looks_at_no_more_rows_than_it_may",
+        "unit/mvcc/test_mvcc_compaction.py::test_a_slice_reads_no_more_rows_than_its_limit",
     ),
     "flag:compaction-sleep-interval": (_NODE,),
     "flag:watch-progress-notify-interval": (
         _OTHERS,
-        "unit/test_watch_hub.py::test_periodic_progress_only_for_those_who_asked_and_were_quiet",
+        "unit/mvcc/test_watch_hub.py::test_periodic_progress_only_if_requested_and_without_events",
     ),
-    "flag:downgrade-check-time": (_NODE, "unit/test_node_versions.py"),
+    "flag:downgrade-check-time": (_NODE, "unit/node/test_node_versions.py"),
     "flag:warning-apply-duration": (
-        "e2e/test_metrics.py::test_slow_requests_are_told_with_their_cause",
+        "e2e/test_metrics.py::test_slow_requests_are_logged_with_their_cause",
     ),
     "flag:bootstrap-defrag-threshold-megabytes": (
         "e2e/test_flags.py::test_a_database_with_room_to_give_back_is_defragmented_at_start",
     ),
     "flag:max-learners": (_OTHERS, f"{_MEMBERS}::test_one_learner_at_a_time"),
-    "flag:snapshot-catchup-entries": (_NODE, "unit/test_cluster_snapshots.py"),
+    "flag:snapshot-catchup-entries": (_NODE, "unit/cluster/test_cluster_snapshots.py"),
     "flag:unsafe-no-fsync": ("conformance/test_files.py",),
-    "flag:force-new-cluster": ("unit/test_force_new.py", "e2e/test_cluster_restore.py"),
+    "flag:force-new-cluster": ("unit/cluster/test_force_new.py", "e2e/test_cluster_restore.py"),
     # Feature gates
     "gate:CompactHashCheck": (
-        f"{_CORRUPTION}::test_without_a_majority_everybody_is_accused_if_asked",
+        f"{_CORRUPTION}::test_without_a_majority_a_configured_check_raises_the_alarm",
     ),
     "gate:FastLeaseKeepAlive": (
         f"{_GATES}::test_keep_alives_wait_for_what_is_committed_without_their_gate",
@@ -293,14 +306,14 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "gate:SetMemberLocalAddr": ("e2e/test_local_address.py",),
     "gate:PriorityRequest": (f"{_GATES}::test_revokes_go_on_in_a_member_that_is_behind",),
     # Pages
-    "http:/version": ("conformance/test_http_pages.py", "unit/test_http_health.py"),
-    "http:/health": ("conformance/test_http_pages.py", "unit/test_http_health.py"),
-    "http:/livez": ("conformance/test_http_pages.py", "unit/test_http_health.py"),
-    "http:/readyz": ("conformance/test_http_pages.py", "unit/test_http_health.py"),
+    "http:/version": ("conformance/test_http_pages.py", "unit/http/test_http_health.py"),
+    "http:/health": ("conformance/test_http_pages.py", "unit/http/test_http_health.py"),
+    "http:/livez": ("conformance/test_http_pages.py", "unit/http/test_http_health.py"),
+    "http:/readyz": ("conformance/test_http_pages.py", "unit/http/test_http_health.py"),
     "http:/metrics": ("e2e/test_metrics.py", "e2e/test_http_addresses.py"),
     "http:/debug/requests": ("e2e/test_http_addresses.py::test_requests_are_shown_at_debug_level",),
-    "http:/debug/vars": ("unit/test_http_health.py::test_variables",),
-    "http:/debug/pprof/": ("unit/test_http_health.py", "e2e/test_http_streams.py"),
+    "http:/debug/vars": ("unit/http/test_http_health.py::test_variables",),
+    "http:/debug/pprof/": ("unit/http/test_http_health.py", "e2e/test_http_streams.py"),
     "peer:/raft": ("conformance/test_peers_port.py", "conformance/test_peers_etcd.py"),
     "peer:/raft/stream/message": (
         "conformance/test_peers_links.py",
@@ -314,7 +327,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "peer:/raft/probing": ("conformance/test_peers_port.py::test_probing",),
     "peer:/members": ("conformance/test_peers_questions.py::test_members",),
     "peer:/members/promote/ID": (
-        "conformance/test_peers_questions.py::test_promotions_that_cannot_be",
+        "conformance/test_peers_questions.py::test_impossible_promotions",
         f"{_MEMBERS}::test_a_learner_is_promoted",
     ),
     "peer:/members/hashkv": ("conformance/test_peers_questions.py::test_hashes",),
@@ -330,9 +343,9 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "metrics": (
         "e2e/test_metrics.py",
-        "unit/test_metrics_docs.py",
-        "unit/test_metrics_calls.py",
-        "unit/test_metrics_observer.py",
+        "unit/runtime/test_metrics_docs.py",
+        "unit/runtime/test_metrics_calls.py",
+        "unit/runtime/test_metrics_observer.py",
     ),
 }
 
@@ -340,7 +353,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
 _GATEWAY: Final = (
     "property/test_gateway_fuzz.py",
     "conformance/test_http_pages.py",
-    "unit/test_http_json.py::test_every_message_of_the_gateway_has_a_mapping",
+    "unit/http/test_http_json.py::test_every_message_of_the_gateway_has_a_mapping",
 )
 EVIDENCE: Final = _PROVEN | {f"http:{path}": _GATEWAY for path in ROUTES}
 

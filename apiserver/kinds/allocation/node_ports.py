@@ -112,7 +112,8 @@ class PortClaims:
         """Return the bitmap to be stored with the Service."""
         bits = self._taken
         for port in self.claimed:
-            bits |= 1 << port - self._range.first
+            if self._range.has(port):  # a dry run claims any number
+                bits |= 1 << port - self._range.first
         for port in self.released:
             if self._range.has(port):
                 bits &= ~(1 << port - self._range.first)

@@ -32,7 +32,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
         check_keys(errors, "binaryData", blobs)
     size = sum(map(length, texts.values())) + sum(map(decoded_length, blobs.values()))
     if size > DATA_BYTES_MAX:
-        errors.append(too_long("", DATA_BYTES_MAX))
+        errors.append(too_long("[]", DATA_BYTES_MAX))
     return errors
 
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 from kvstack.apiserver.kinds.rules import add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Conversion, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
     IMMUTABLE,
     check_dns_subdomain,
@@ -25,6 +24,7 @@ from kvstack.apiserver.objects.names import (
     length,
     name_is_path_segment,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 _NEWER: Final = "events.k8s.io/v1"

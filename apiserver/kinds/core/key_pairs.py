@@ -4,9 +4,6 @@ A Secret of type kubernetes.io/tls may hold anything; what is wrong with it is o
 texts of errors inside a certificate or key are those of Go's parsers where they are one text.
 """
 
-import base64
-import binascii
-import re
 from typing import Final
 
 from cryptography import x509
@@ -23,23 +20,22 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_private_key,
 )
 
-_BLOCK: Final = re.compile(
-    rb"-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n(.*?)-----END \1-----[ \t]*(?:\r?\n|$)", re.DOTALL
-)
+from kvstack.apiserver.objects.text import pem
+
 _CERTIFICATE: Final = "CERTIFICATE"
 _KEY: Final = "PRIVATE KEY"
 
 
 def key_pair_problem(certificate: bytes, private_key: bytes) -> str:
     """Return why the pair cannot serve TLS, empty if it can."""
-    certificates = _blocks(certificate)
-    chain = [body for kind, body in certificates if kind == _CERTIFICATE]
+    certificates = list(pem.blocks(certificate))
+    chain = [each.content for each in certificates if each.kind == _CERTIFICATE]
     if not chain:
-        return _no_certificate([kind for kind, _ in certificates])
-    keys = _blocks(private_key)
-    key = next((body for kind, body in keys if _is_key(kind)), None)
+        return _no_certificate([each.kind for each in certificates])
+    keys = list(pem.blocks(private_key))
+    key = next((each.content for each in keys if _is_key(each.kind)), None)
     if key is None:
-        return _no_key([kind for kind, _ in keys])
+        return _no_key([each.kind for each in keys])
     try:
         public = x509.load_der_x509_certificate(chain[0]).public_key()
     except (ValueError, UnsupportedAlgorithm):
@@ -49,27 +45,6 @@ def key_pair_problem(certificate: bytes, private_key: bytes) -> str:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return "tls: failed to parse private key"
     return _mismatch(public, private)
-
-
-def _blocks(text: bytes) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
-    for match in _BLOCK.finditer(text):
-        body = _decoded(match[2])
-        if body is not None:
-            found.append((match[1].decode("utf-8", "replace"), body))
-    return found
-
-
-def _decoded(body: bytes) -> bytes | None:
-    if b":" in body:
-        # Headers end at the first empty line.
-        _, gap, body = body.replace(b"\r\n", b"\n").partition(b"\n\n")
-        if not gap:
-            return None
-    try:
-        return base64.b64decode(b"".join(body.split()), validate=True)
-    except binascii.Error:
-        return None
 
 
 def _no_certificate(skipped: list[str]) -> str:

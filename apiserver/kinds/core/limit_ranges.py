@@ -23,9 +23,9 @@ from kvstack.apiserver.objects.field_errors import (
     key,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_label_key
 from kvstack.apiserver.objects.quantity import Quantity, parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from typing import Any, Final
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, index, invalid
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apiserver.objects.names import check_label_key, name_is_dns_label
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"

@@ -22,13 +22,13 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText, quote
 from kvstack.apiserver.objects.names import (
     DNS_SUBDOMAIN_MAX,
     check_label_key,
     check_label_value,
     length,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText, quote
 from kvstack.apiserver.objects.times import age
 
 TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")

@@ -5,8 +5,8 @@ from typing import Any, Final
 from kvstack.apiserver.kinds.rules import wrong_choice
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, forbidden, invalid
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 SYSTEM_PREFIX: Final = "system-"
@@ -68,6 +68,11 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
+def _keeps(name: str) -> str:
+    is_system = name in SYSTEM_CLASSES
+    return "this is a system priority class and cannot be deleted" if is_system else ""
+
+
 def _cells(obj: Obj, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
@@ -85,5 +90,6 @@ PRIORITY_CLASSES: Final = Strategy(
     validate=_validate,
     validate_update=_validate_update,
     has_generation=True,
+    keeps=_keeps,
     cells=_cells,
 )

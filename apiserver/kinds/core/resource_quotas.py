@@ -18,9 +18,9 @@ from kvstack.apiserver.objects.field_errors import (
     key,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import IMMUTABLE
 from kvstack.apiserver.objects.quantity import ZERO, parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 _POD_OBJECTS: Final = frozenset({"pods"})

@@ -16,10 +16,10 @@ from kvstack.apiserver.kinds.core.keyed_data import (
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, required, too_long
-from kvstack.apiserver.objects.go_text import JsonText
-from kvstack.apiserver.objects.json_syntax import JsonError
-from kvstack.apiserver.objects.json_text import parse, type_word
 from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.objects.text.json_text import parse, type_word
 from kvstack.apiserver.objects.times import age
 
 OPAQUE: Final = "Opaque"

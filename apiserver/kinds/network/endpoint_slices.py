@@ -29,7 +29,6 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_many,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.metadata import validate_labels
 from kvstack.apiserver.objects.names import (
     IMMUTABLE,
@@ -38,6 +37,7 @@ from kvstack.apiserver.objects.names import (
     check_label_key,
     check_label_value,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"

@@ -25,7 +25,6 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
     check_dns_label,
     check_dns_subdomain,
@@ -34,6 +33,7 @@ from kvstack.apiserver.objects.names import (
     check_port_number,
     check_wildcard_dns_subdomain,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"

@@ -11,8 +11,8 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_dns_subdomain
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 _MODES = ("Proxy", "VIP")
 

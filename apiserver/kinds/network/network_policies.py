@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
+from kvstack.apiserver.kinds.generation import set_first_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.addresses import (
@@ -21,12 +21,11 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.labels import format_object, validate_object
 from kvstack.apiserver.objects.names import check_port_name, check_port_number
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
-_SPEC: Final = "io.k8s.api.networking.v1.NetworkPolicySpec"
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 _TYPES: Final = ("Ingress", "Egress")
 _SELECTORS: Final = ("podSelector", "namespaceSelector")
@@ -45,7 +44,8 @@ def _default(obj: Obj) -> None:
 
 
 def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    raise_generation(new, old, _SPEC)
+    if new["spec"] != old["spec"]:  # an empty list and none are two things here
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:

@@ -12,8 +12,8 @@ from kvstack.apiserver.kinds.pods.scheduling import check_toleration_list
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.objects.field_errors import child, invalid
-from kvstack.apiserver.objects.json_syntax import JsonError
-from kvstack.apiserver.objects.json_text import parse, type_word
+from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.objects.text.json_text import parse, type_word
 
 Obj = dict[str, Any]
 

@@ -16,8 +16,8 @@ from kvstack.apiserver.kinds.pods.annotated_tolerations import TOLERATIONS, chec
 from kvstack.apiserver.kinds.pods.scope import SpecScope, all_containers
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.objects.field_errors import child, forbidden, invalid, key
-from kvstack.apiserver.objects.go_numbers import NumberError, parse_int
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apiserver.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 Annotations = Mapping[str, str]

@@ -7,30 +7,41 @@ A feature is one or more paths of fields. `[]` stands for the items of a list, `
 containers of all three lists.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.pods.scope import all_containers
 
 Obj = dict[str, Any]
-Path = tuple[str, ...]
+_Tree = dict[str, Any]
+"""By the next step of the paths: what is below, or the number of the feature whose field it is."""
+_Use = tuple[int, Obj, str]
+"""A feature, and the struct and the name of a field of it that is set."""
 
 
-def _paths(*texts: str) -> tuple[Path, ...]:
-    return tuple(tuple(text.replace("[]", ".[]").split(".")) for text in texts)
+def _tree(*features: tuple[str, ...]) -> _Tree:
+    """Return the paths of features as one tree, so that an object is walked once for all."""
+    root: _Tree = {}
+    for number, paths in enumerate(features):
+        for path in paths:
+            node = root
+            *steps, last = path.replace("[]", ".[]").split(".")
+            for step in steps:
+                node = node.setdefault(step, {})
+            node[last] = number
+    return root
 
 
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _HANDLERS: Final = (*_PROBES, "lifecycle.postStart", "lifecycle.preStop")
-_SPEC_FEATURES: Final = (
-    _paths("schedulingGroup"),
-    _paths("evictionResponders"),
-    _paths("volumes[].emptyDir.mode"),
-    _paths("*.volumeMounts[].bindMountOptions"),
-    _paths("*.lifecycle.stopSignal"),
-    _paths(*(f"*.{each}.httpGet.protocol" for each in _HANDLERS)),
-    _paths(*(f"*.{each}.grpc.mode" for each in _PROBES)),
-    _paths(
+_SPEC_FEATURES: Final = _tree(
+    ("schedulingGroup",),
+    ("evictionResponders",),
+    ("volumes[].emptyDir.mode",),
+    ("*.volumeMounts[].bindMountOptions",),
+    ("*.lifecycle.stopSignal",),
+    tuple(f"*.{each}.httpGet.protocol" for each in _HANDLERS),
+    tuple(f"*.{each}.grpc.mode" for each in _PROBES),
+    (
         "volumes[].secret.defaultUser",
         "volumes[].secret.items[].user",
         "volumes[].configMap.defaultUser",
@@ -46,10 +57,10 @@ _SPEC_FEATURES: Final = (
         "volumes[].projected.sources[].podCertificate.user",
     ),
 )
-_STATUS_FEATURES: Final = (
-    _paths("nodeAllocatableResourceClaimStatuses"),
-    _paths("volumeHealth"),
-    _paths(
+_STATUS_FEATURES: Final = _tree(
+    ("nodeAllocatableResourceClaimStatuses",),
+    ("volumeHealth",),
+    (
         "containerStatuses[].volumeMounts[].volumeStatus",
         "initContainerStatuses[].volumeMounts[].volumeStatus",
         "ephemeralContainerStatuses[].volumeMounts[].volumeStatus",
@@ -91,7 +102,7 @@ def drop_disabled_template_fields(template: Obj | None, old_template: Obj | None
 
 def drop_old_annotations(metadata: Obj | None) -> None:
     """Drop annotations that held init containers before they were fields."""
-    annotations: Mapping[str, str] | None = (metadata or {}).get("annotations")
+    annotations: dict[str, str] | None = (metadata or {}).get("annotations")
     if metadata is None or not annotations:
         return
     if any(each in annotations for each in _OLD_ANNOTATIONS):
@@ -102,29 +113,34 @@ def drop_old_annotations(metadata: Obj | None) -> None:
             del metadata["annotations"]
 
 
-def _drop(features: Sequence[tuple[Path, ...]], obj: Obj, old: Obj | None) -> None:
-    for paths in features:
-        found = [(holder, path[-1]) for path in paths for holder in _holders(obj, path)]
-        if found and not (old and any(True for path in paths for _ in _holders(old, path))):
-            for holder, name in found:
-                del holder[name]
+def _drop(features: _Tree, obj: Obj, old: Obj | None) -> None:
+    found: list[_Use] = []
+    _find(obj, features, found)
+    if not found:
+        return
+    in_use: list[_Use] = []
+    if old:
+        _find(old, features, in_use)
+    kept = {number for number, _, _ in in_use}
+    for number, holder, name in found:
+        if number not in kept:
+            del holder[name]
 
 
-def _holders(obj: Obj, path: Path) -> Iterator[Obj]:
-    """Yield the structs that have the field that a path leads to."""
-    name, *rest = path
-    if name == "*":
-        for container in all_containers(obj):
-            yield from _holders(container, tuple(rest))
-        return
-    value = obj.get(name)
-    if value is None:
-        return
-    if not rest:
-        yield obj
-    elif rest[0] == "[]":
-        tail = tuple(rest[1:])
-        for item in value:
-            yield from _holders(item, tail)
-    else:
-        yield from _holders(value, tuple(rest))
+def _find(obj: Obj, tree: _Tree, found: list[_Use]) -> None:
+    """Add the fields of an object that a tree leads to."""
+    for name, below in tree.items():
+        if name == "*":
+            for each in all_containers(obj):
+                _find(each, below, found)
+            continue
+        value = obj.get(name)
+        if value is None:
+            continue
+        if isinstance(below, int):
+            found.append((below, obj, name))
+        elif "[]" in below:
+            for item in value:
+                _find(item, below["[]"], found)
+        else:
+            _find(value, below, found)

@@ -14,12 +14,12 @@ from kvstack.apiserver.objects.field_errors import (
     invalid,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
     check_label_key,
     check_label_value,
     name_is_dns_subdomain,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

@@ -2,14 +2,11 @@
 
     {"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
 
-What all containers need together: regular containers and sidecars run at once, other init
-containers one after the other, each beside the sidecars that were started before it; the pod needs
-the larger of the two.
-
-    requests = max(Σ containers + Σ sidecars, max over i of (init i + Σ sidecars before i))
+Regular containers and sidecars run at once, other init containers one after the other, each beside
+the sidecars that were started before it (objects/amounts.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.pods.scope import SpecScope, is_sidecar
@@ -22,6 +19,7 @@ from kvstack.apiserver.kinds.resource_names import (
     is_huge_pages,
 )
 from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.objects.amounts import Amounts, needed_together, parsed
 from kvstack.apiserver.objects.field_errors import (
     FieldError,
     child,
@@ -34,9 +32,9 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_dns_label
-from kvstack.apiserver.objects.quantity import Quantity, QuantityError, parse
+from kvstack.apiserver.objects.quantity import QuantityError, parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 CheckName = Callable[[Errors, str, str], None]
@@ -100,24 +98,15 @@ def check_pod_resources(scope: SpecScope) -> None:
     _check_consistency(scope, resources, path)
 
 
-def aggregate(spec: Obj, list_name: str) -> dict[str, Quantity]:
+def aggregate(spec: Obj, list_name: str) -> Amounts:
     """Return what all containers need together; `list_name` is `requests` or `limits`."""
-    total: dict[str, Quantity] = {}
-    for container in spec.get("containers") or ():
-        _add(total, _amounts(container, list_name))
-    sidecars: dict[str, Quantity] = {}
-    largest: dict[str, Quantity] = {}
-    for container in spec.get("initContainers") or ():
-        amounts = _amounts(container, list_name)
-        if is_sidecar(container):
-            _add(total, amounts)
-            _add(sidecars, amounts)
-            _raise(largest, sidecars)
-        else:
-            _add(amounts, sidecars)
-            _raise(largest, amounts)
-    _raise(total, largest)
-    return total
+    return needed_together(
+        (_amounts(each, list_name) for each in spec.get("containers") or ()),
+        (
+            (_amounts(each, list_name), is_sidecar(each))
+            for each in spec.get("initContainers") or ()
+        ),
+    )
 
 
 def is_pod_resource(name: str) -> bool:
@@ -241,19 +230,5 @@ def _limits(container: Obj) -> dict[str, str]:
     return (container.get("resources") or {}).get("limits") or {}
 
 
-def _amounts(container: Obj, list_name: str) -> dict[str, Quantity]:
-    amounts = (container.get("resources") or {}).get(list_name) or {}
-    return {name: parse(amount) for name, amount in amounts.items()}
-
-
-def _add(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
-    for name, amount in amounts.items():
-        known = total.get(name)
-        total[name] = amount if known is None else known + amount
-
-
-def _raise(largest: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
-    for name, amount in amounts.items():
-        known = largest.get(name)
-        if known is None or amount > known:
-            largest[name] = amount
+def _amounts(container: Obj, list_name: str) -> Amounts:
+    return parsed((container.get("resources") or {}).get(list_name))

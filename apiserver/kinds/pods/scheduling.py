@@ -35,8 +35,6 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_numbers import NumberError, parse_int
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
     check_decimal_integer,
     check_dns_label,
@@ -45,6 +43,8 @@ from kvstack.apiserver.objects.names import (
     name_is_dns_label,
     name_is_dns_subdomain,
 )
+from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

@@ -47,7 +47,6 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_long,
 )
-from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.metadata import validate_labels
 from kvstack.apiserver.objects.names import (
     check_dns_label,
@@ -56,6 +55,7 @@ from kvstack.apiserver.objects.names import (
     length,
     name_is_dns_subdomain,
 )
+from kvstack.apiserver.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 

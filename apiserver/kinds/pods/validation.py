@@ -255,7 +255,8 @@ def _check_node_selector(errors: Errors, rest: Obj, old: Obj) -> None:
     selector, before = rest.get("nodeSelector") or {}, old.get("nodeSelector") or {}
     if any(selector.get(name) != value for name, value in before.items()):
         message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        errors.append(invalid("spec.nodeSelector", _sorted(selector) or None, message))
+        shown = _sorted(selector) if "nodeSelector" in rest else None
+        errors.append(invalid("spec.nodeSelector", shown, message))
     _take(rest, old, "nodeSelector")
 
 

@@ -25,8 +25,8 @@ from kvstack.apiserver.kinds.pods.scope import containers_with_paths
 from kvstack.apiserver.kinds.strategy import Context
 from kvstack.apiserver.objects.addresses import ip_warnings
 from kvstack.apiserver.objects.field_errors import child, index, key
-from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.names import check_dns_label
+from kvstack.apiserver.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 

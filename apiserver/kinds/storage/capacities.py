@@ -3,12 +3,15 @@
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.deprecations import deprecated_node_label
+from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.rules import add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import FieldError, child, index, invalid
 from kvstack.apiserver.objects.labels import validate_object
 from kvstack.apiserver.objects.names import IMMUTABLE, NEGATIVE, check_dns_subdomain
 from kvstack.apiserver.objects.quantity import parse
+
+_SELECTOR: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -30,7 +33,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     before = old.get("nodeTopology")
     errors = _errors(new, allows_bad_values=bool(validate_object("", before)))
     topology = new.get("nodeTopology")
-    if topology != before:
+    if not same(topology, before, _SELECTOR):
         errors.append(invalid("nodeTopology", topology, IMMUTABLE))
     name = new.get("storageClassName", "")
     if name != old.get("storageClassName", ""):

@@ -15,8 +15,9 @@ from kvstack.apiserver.kinds.internal_values import internal_diff
 from kvstack.apiserver.kinds.resource_names import check_amount, is_native
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.storage.access_modes import modes_text
+from kvstack.apiserver.kinds.storage.class_annotation import CLASS_ANNOTATION
 from kvstack.apiserver.kinds.storage.volume_specs import FILESYSTEM
-from kvstack.apiserver.kinds.storage.volumes import CLASS_ANNOTATION, PENDING
+from kvstack.apiserver.kinds.storage.volumes import PENDING
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.objects.field_errors import (
     FieldError,
@@ -28,10 +29,10 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.labels import validate_object
 from kvstack.apiserver.objects.names import IMMUTABLE, check_condition_reason, check_label_key
 from kvstack.apiserver.objects.quantity import ZERO, Quantity, parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 BOUND: Final = "Bound"

@@ -14,8 +14,8 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 PERSISTENT: Final = "Persistent"

@@ -22,13 +22,13 @@ from kvstack.apiserver.objects.field_errors import (
     too_long,
     too_many,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
     IMMUTABLE,
     check_condition_reason,
     check_label_key,
     length,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
 
 _DRIVER: Final = "io.k8s.api.storage.v1.CSINodeDriver"

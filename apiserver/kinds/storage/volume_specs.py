@@ -19,9 +19,9 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import NOT_POSITIVE, check_dns_subdomain
 from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
 RECYCLE: Final = "Recycle"

@@ -8,6 +8,7 @@ from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value, value_diff
 from kvstack.apiserver.kinds.pods.defaults import default_volume_source
 from kvstack.apiserver.kinds.storage.access_modes import modes_text
+from kvstack.apiserver.kinds.storage.class_annotation import CLASS_ANNOTATION
 from kvstack.apiserver.kinds.storage.sources import SOURCE_NAMES
 from kvstack.apiserver.kinds.storage.volume_specs import (
     FILESYSTEM,
@@ -24,12 +25,11 @@ from kvstack.apiserver.objects.field_errors import (
     key,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import IMMUTABLE, check_label_value
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.times import age
-from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.load import built_in_types
 
-CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 MOUNT_ANNOTATION: Final = "volume.beta.kubernetes.io/mount-options"
 PENDING: Final = "Pending"
 
@@ -154,7 +154,7 @@ def _source(spec: Obj) -> Obj:
 
 
 def _internal_source(source: Obj) -> Obj:
-    fields = load().types[_SPEC].fields.values()
+    fields = built_in_types()[_SPEC].fields.values()
     shown = {each.go_name for each in fields if each.name in SOURCE_NAMES}
     members = internal_value(source, _SPEC).items()
     return {name: value for name, value in members if name in shown}

@@ -6,8 +6,8 @@ from kvstack.apiserver.kinds.rules import Errors, check_not_negative
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.kinds.workloads.cells import controller_revision_cells
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
-from kvstack.apiserver.objects.go_text import go_json
 from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.text.go_text import go_json
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:

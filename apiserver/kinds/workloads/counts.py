@@ -2,9 +2,9 @@
 
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
 from kvstack.apiserver.objects.field_errors import invalid
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.int_or_string import IntOrString, int_value
 from kvstack.apiserver.objects.names import check_percent
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 
 def check_count(errors: Errors, path: str, value: IntOrString) -> None:

@@ -38,7 +38,7 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_numbers import NumberError, parse_int
+from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apiserver.schema.decode import DecodeError
 
 TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
@@ -92,14 +92,13 @@ def _default(obj: Obj) -> None:
 
 
 def _read_template_generation(obj: Obj) -> None:
-    """Bring the annotation into the form of a number."""
-    annotations: dict[str, str] = (obj.get("metadata") or {}).get("annotations") or {}
-    text = annotations.get(TEMPLATE_GENERATION)
-    if text is not None:
-        try:
-            annotations[TEMPLATE_GENERATION] = str(parse_int(text, 64))
-        except NumberError as error:
-            raise DecodeError(str(error)) from None
+    """Bring the annotation into the form of a number; 0 where there is none."""
+    metadata = obj.setdefault("metadata", {})
+    text = (metadata.get("annotations") or {}).get(TEMPLATE_GENERATION, "0")
+    try:
+        _set_template_generation(obj, parse_int(text, 64))
+    except NumberError as error:
+        raise DecodeError(str(error)) from None
 
 
 def _prepare_create(obj: Obj, context: Context) -> None:
@@ -218,6 +217,7 @@ DAEMON_SETS: Final = Strategy(
     warnings=_warnings,
     update_warnings=_update_warnings,
     has_generation=True,
+    hidden_annotations=frozenset({TEMPLATE_GENERATION}),
     reset_fields=(("status",),),
     cells=daemon_set_cells,
     subresources={

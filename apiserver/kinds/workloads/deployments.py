@@ -36,7 +36,7 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_numbers import NumberError, parse_int
+from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apiserver.schema.decode import DecodeError
 
 ROLLBACK_TO: Final = "deprecated.deployment.rollback.to"

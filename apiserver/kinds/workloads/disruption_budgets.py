@@ -22,8 +22,8 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
 from kvstack.apiserver.objects import labels
 from kvstack.apiserver.objects.field_checks import conditions
 from kvstack.apiserver.objects.field_errors import FieldError, child, invalid, not_supported
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import name_is_path_segment
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 _SPEC: Final = "io.k8s.api.policy.v1.PodDisruptionBudgetSpec"
 _LIMITS: Final = ("minAvailable", "maxUnavailable")

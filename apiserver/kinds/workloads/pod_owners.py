@@ -23,9 +23,9 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.labels import Selector
 from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 TEMPLATE_PATH: Final = "spec.template"
 SELECTOR_TYPE: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"
@@ -58,10 +58,12 @@ def selector_of(selector: Obj | None) -> Selector | None:
 
 def selector_shown(selector: Obj | None) -> Obj | None:
     """Return a selector as errors print it."""
-    match_labels = (selector or {}).get("matchLabels")
-    if selector is None or not match_labels:
-        return selector
-    return {**selector, "matchLabels": dict(sorted(match_labels.items()))}
+    if selector is None:
+        return None
+    shown = {name: each for name, each in selector.items() if each or each not in ([], {})}
+    if "matchLabels" in shown:
+        shown["matchLabels"] = dict(sorted(shown["matchLabels"].items()))
+    return shown
 
 
 def check_labels(errors: Errors, selector: Selector, template: Obj, path: str) -> None:

@@ -44,7 +44,6 @@ def _default(obj: Obj) -> None:
             if not metadata.get("labels"):
                 metadata["labels"] = dict(own)
     spec.setdefault("replicas", 1)
-    spec.setdefault("minReadySeconds", 0)
 
 
 def _any_name(_name: str, _is_prefix: bool) -> list[str]:  # noqa: FBT001 — CheckName
@@ -105,7 +104,7 @@ def _spec_errors(obj: Obj, context: Context, tolerances: Tolerances) -> list[Fie
 
 def _check_counts(errors: Errors, spec: Obj) -> None:
     check_not_negative(errors, "spec.replicas", spec.get("replicas"))
-    check_not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
+    check_not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds", 0))
 
 
 def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:

@@ -9,7 +9,7 @@ which the store checks.
 
 from typing import Final
 
-from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apiserver.kinds.strategy import Obj, Scaling
 from kvstack.apiserver.objects import labels, status
 from kvstack.apiserver.objects.field_errors import invalid
 from kvstack.apiserver.objects.groups import GroupKind
@@ -17,25 +17,40 @@ from kvstack.apiserver.objects.labels import Selector
 from kvstack.apiserver.objects.names import NEGATIVE
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-_SCALE: Final = GroupKind("autoscaling", "Scale")
+SCALE: Final = "Scale"
+_SCALE: Final = GroupKind("autoscaling", SCALE)
+
+
+def scale_object(owner: Obj, replicas: int, current: int, selector: str) -> Obj:
+    """Return the Scale of an object with so many replicas wanted and there."""
+    metadata = owner["metadata"]
+    scale_status: Obj = {"replicas": current}
+    if selector:
+        scale_status["selector"] = selector
+    return {
+        "kind": SCALE,
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": scale_status,
+    }
+
+
+def wanted_replicas(owner: Obj, scale: Obj) -> int:
+    """Return the replicas of a Scale that was written; raises ApiError."""
+    replicas: int = (scale.get("spec") or {}).get("replicas", 0)
+    if replicas < 0:
+        error = invalid("spec.replicas", replicas, NEGATIVE)
+        raise status.invalid(_SCALE, owner["metadata"]["name"], [error])
+    return replicas
 
 
 def scale_of(owner: Obj) -> Obj:
     """Return the Scale of a workload; raises ApiError if its selector has errors."""
-    metadata, spec = owner["metadata"], owner["spec"]
-    replicas = (owner.get("status") or {}).get("replicas", 0)
-    scale_status = {"replicas": replicas}
+    spec = owner["spec"]
+    current = (owner.get("status") or {}).get("replicas", 0)
     text = str(_selector_of(owner.get("kind", ""), spec.get("selector")))
-    if text:
-        scale_status["selector"] = text
-    scale_spec = {"replicas": spec["replicas"]} if spec.get("replicas") else {}
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
-        "spec": scale_spec,
-        "status": scale_status,
-    }
+    return scale_object(owner, spec.get("replicas") or 0, current, text)
 
 
 def _selector_of(kind: str, selector: Obj | None) -> Selector:
@@ -49,8 +64,8 @@ def _selector_of(kind: str, selector: Obj | None) -> Selector:
 
 def set_replicas(owner: Obj, scale: Obj) -> None:
     """Give a workload the replicas of a Scale that was written; raises ApiError."""
-    replicas = (scale.get("spec") or {}).get("replicas", 0)
-    if replicas < 0:
-        error = invalid("spec.replicas", replicas, NEGATIVE)
-        raise status.invalid(_SCALE, owner["metadata"]["name"], [error])
-    owner["spec"]["replicas"] = replicas
+    owner["spec"]["replicas"] = wanted_replicas(owner, scale)
+
+
+WORKLOADS: Final = Scaling(path=("spec", "replicas"), scale_of=scale_of, set_replicas=set_replicas)
+"""Of the built-in kinds."""

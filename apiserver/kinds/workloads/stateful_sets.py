@@ -46,9 +46,9 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.metadata import validate_annotations, validate_labels
 from kvstack.apiserver.objects.names import IMMUTABLE, check_dns_label, name_is_dns_label
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 _SPEC: Final = "io.k8s.api.apps.v1.StatefulSetSpec"
 _UPDATE_STRATEGY: Final = "io.k8s.api.apps.v1.StatefulSetUpdateStrategy"

@@ -11,7 +11,7 @@ A new release is then a difference of single lines. What is empty, false or abse
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,12 +55,6 @@ def rows_text(rows: Iterable[object]) -> str:
     """Return a table with one line a row."""
     body = ",\n".join(f" {_line(row)}" for row in rows)
     return f"[\n{body}\n]\n"
-
-
-def members_text(members: Mapping[str, object]) -> str:
-    """Return a table with one line a member."""
-    body = ",\n".join(f" {_line(key)}: {_line(value)}" for key, value in members.items())
-    return f"{{\n{body}\n}}\n"
 
 
 def read(path: Path) -> Any:  # noqa: ANN401

@@ -132,7 +132,7 @@ class _Writer:
         path = f"{self._prefix}{self._in_namespace}/{row.name}"
         known = parameters.query(parameters.LIST)
         if "list" in row.verbs:
-            name = f"{row.type.name}List"
+            name = f"{row.component or row.type.name}List"
             text = f"list or watch objects of kind {kind}"
             yield self._made(
                 path,
@@ -221,7 +221,7 @@ class _Writer:
         return self._made(path, "create", identity, text, known, answers, kind, where, body)
 
     def _watches(self) -> Iterator[Made]:
-        if "watch" not in self._row.verbs:
+        if "watch" not in self._row.verbs or self._row.is_custom:
             return
         kind, name = self._kind, self._row.name
         below = f"{self._prefix}/watch{self._in_namespace}/{name}"
@@ -335,6 +335,8 @@ class _Writer:
         return {"content": {"*/*": {"schema": reference(f"{META}.DeleteOptions")}}}
 
     def _type_name(self, kind: Kind) -> str:
+        if self._row.component and kind == self._row.kind:
+            return self._row.component
         type_ = self._table.type_of(kind)
         if type_ is None:
             raise ValueError(f"{kind} has no type")

@@ -21,8 +21,6 @@ Value = Any
 Encode = Callable[[Value], bytes]
 """Returns the content of a field with a length."""
 
-V2_MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-V3_MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 
 _FIRST: Final = tag(1, LENGTH)
 _SECOND: Final = tag(2, LENGTH)
@@ -92,8 +90,9 @@ _V2: Final = {
     "Responses": "*:1:Response?",
     "Response": "description:1:string schema:2:First<Schema>",
     "Schema": (
-        "$ref:1:string format:2:string title:3:string description:4:string multipleOf:6:number"
-        " maximum:7:number exclusiveMaximum:8:bool minimum:9:number exclusiveMinimum:10:bool"
+        "$ref:1:string format:2:string title:3:string description:4:string default:5:any"
+        " multipleOf:6:number maximum:7:number exclusiveMaximum:8:bool minimum:9:number"
+        " exclusiveMinimum:10:bool"
         " maxLength:11:integer minLength:12:integer pattern:13:string maxItems:14:integer"
         " minItems:15:integer uniqueItems:16:bool maxProperties:17:integer"
         " minProperties:18:integer required:19:[string] enum:20:[any]"

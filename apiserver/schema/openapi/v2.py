@@ -41,6 +41,8 @@ _PRODUCED: Final = (
     "*/*",
 )
 """The orders in which media types are listed."""
+_UNSAID: Final = frozenset(("allOf", "anyOf", "oneOf", "not", "nullable"))
+"""What schemas of custom resources may say and v2 does not know."""
 _OF_ALL_GROUPS: Final = (f"{META}.DeleteOptions", f"{META}.WatchEvent")
 
 
@@ -57,7 +59,8 @@ def document(documents: Documents, version: str) -> Document:
             if schema_name in kinds:
                 kinds[schema_name] += schema["x-kubernetes-group-version-kind"]
             if schema_name not in definitions:
-                definitions[schema_name] = _schema(schema)
+                is_custom = schema_name in documents.custom_names
+                definitions[schema_name] = _custom(schema) if is_custom else _schema(schema)
     for name, listed in kinds.items():
         if name in definitions:
             unique = {(each["group"], each["version"]): each for each in listed}
@@ -70,6 +73,33 @@ def document(documents: Documents, version: str) -> Document:
         "securityDefinitions": _SECURITY,
         "swagger": "2.0",
     }
+
+
+def _custom(schema: Mapping[str, Any]) -> Document:
+    """Return the schema of a custom resource without what old clients cannot read.
+
+    Where null or unknown fields may be, they are told nothing of what may be there.
+    """
+    hidden = set(_UNSAID)
+    if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("nullable"):
+        hidden |= {"type", "items", "properties"}
+    elif schema.get("x-kubernetes-int-or-string"):
+        hidden |= {"type"}
+    found: Document = {}
+    for key, value in schema.items():
+        if key == "$ref":
+            found[key] = _DEFINITIONS + value.removeprefix(REFERENCE)
+        elif key == "allOf" and len(value) == 1 and "$ref" in value[0]:
+            found |= _custom(value[0])
+        elif key in hidden:
+            continue
+        elif key == "properties":
+            found[key] = {name: _custom(each) for name, each in value.items()}
+        elif key in {"items", "additionalProperties"} and isinstance(value, dict):
+            found[key] = _custom(value)
+        else:
+            found[key] = value
+    return dict(sorted(found.items()))
 
 
 def _item(item: Mapping[str, Any]) -> Document:

@@ -10,6 +10,7 @@ Documents are made when they are asked for and kept. The index needs the hashes 
 
 import hashlib
 from collections.abc import Iterable
+from operator import is_
 from typing import Any, Final
 
 import orjson
@@ -66,9 +67,36 @@ class Documents:
             for each in group.versions:
                 head = f"apis/{group.name}" if group.name else "api"
                 self._paths[f"{head}/{each.name}"] = list(each.rows)
+        self.custom_names: set[str] = set()
+        """The components of custom resources, of the documents that were made."""
         self._documents: dict[str, Document] = {}
         self._bytes: dict[str, bytes] = {}
         self._hashes: dict[str, str] = {}
+
+    def changed(self, rows: Iterable[Resource]) -> "Documents":
+        """Return the documents of other rows, with what was made of those that stay the same."""
+        found = Documents(self._table, rows, self._version, self._given_descriptions)
+        for name in self._documents.keys() & set(found.names):
+            if found.is_same(name, self._paths.get(name)):
+                document, digest = self._documents[name], self._hashes.get(name)
+                found.take(name, document, self._bytes.get(name), digest)
+        found.custom_names.update(self.custom_names)
+        return found
+
+    def is_same(self, name: str, rows: list[Resource] | None) -> bool:
+        """Tell whether a document is about these rows; None: it is about no version."""
+        own = self._paths.get(name)
+        if own is None or rows is None:
+            return own is rows
+        return len(own) == len(rows) and all(map(is_, own, rows))
+
+    def take(self, name: str, document: Document, text: bytes | None, digest: str | None) -> None:
+        """Take a document that was made before, its JSON and its hash."""
+        self._documents[name] = document
+        if text is not None:
+            self._bytes[name] = text
+        if digest is not None:
+            self._hashes[name] = digest
 
     @property
     def names(self) -> list[str]:
@@ -99,11 +127,17 @@ class Documents:
         return found
 
     def hash(self, name: str) -> str:
-        """Return the hash of one document, in capital hexadecimal digits."""
+        """Return the hash of one document, in capital hexadecimal digits.
+
+        Custom resources know themselves whether they are different, so that the documents of
+        thousands need not be made for the index.
+        """
         found = self._hashes.get(name)
         if found is None:
-            digest = hashlib.sha512(self.json(name)).hexdigest().upper()
-            found = self._hashes[name] = digest
+            rows = self._paths.get(name) or ()
+            told = "".join(each.fingerprint for each in rows)
+            text = told.encode() if told else self.json(name)
+            found = self._hashes[name] = hashlib.sha512(text).hexdigest().upper()
         return found
 
     def _make(self, name: str) -> Document:
@@ -130,17 +164,26 @@ class Documents:
         tag = tag_of(group, version)
         item = plain_get(f"get{words}APIResources", tag, "get available resources", content)
         paths = {f"/{name}/": item, **path_items(rows, self._table)}
-        document = self._document(paths, sorted(_references(paths)))
+        custom: dict[str, Schema] = {}
+        for row in rows:
+            custom.update(row.components())
+        self.custom_names.update(custom)
+        document = self._document(paths, sorted(_references(paths)), custom)
         for each in _OF_ALL_GROUPS:
             schema = document["components"]["schemas"].get(each)
             if schema is not None:
                 schema["x-kubernetes-group-version-kind"] = _kinds(each, group, version)
         return document
 
-    def _document(self, paths: dict[str, PathItem], roots: list[str]) -> Document:
+    def _document(
+        self,
+        paths: dict[str, PathItem],
+        roots: list[str],
+        custom: dict[str, Schema] | None = None,
+    ) -> Document:
         parts: dict[str, Any] = {}
         if roots:
-            parts["schemas"] = self._components(roots)
+            parts["schemas"] = self._components(roots, custom or {})
         parts["securitySchemes"] = _SECURITY
         return {
             "components": parts,
@@ -149,9 +192,11 @@ class Documents:
             "paths": dict(sorted(paths.items())),
         }
 
-    def _components(self, roots: list[str]) -> dict[str, Schema]:
+    def _components(self, roots: list[str], custom: dict[str, Schema]) -> dict[str, Schema]:
         descriptions = self._given_descriptions or load_descriptions()
-        return components(roots, self._table.types, descriptions)
+        names = {*roots, *_references(custom)} - custom.keys()
+        found = components(names, self._table.types, descriptions)
+        return dict(sorted({**found, **custom}.items()))
 
 
 def _kinds(name: str, group: str, version: str) -> list[Schema]:

@@ -13,7 +13,6 @@ from kvstack.apiserver.schema.protobuf.leaves import contents
 from kvstack.apiserver.schema.protobuf.wire import LENGTH, ProtobufError, delimited, tag
 
 MAGIC: Final = b"k8s\0"
-MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 
 _FIRST: Final = tag(1, LENGTH)
 _SECOND: Final = tag(2, LENGTH)

@@ -85,12 +85,32 @@ impl Connection {
         Ok(all)
     }
 
+    /// Return the whole address of a path.
+    pub fn uri(&self, path: &str) -> String {
+        let scheme = if self.target.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.target.endpoint)
+    }
+
+    /// Send a plain request; return the body of its answer, which must be a good one.
+    pub async fn send(&self, request: Request<()>, body: Bytes) -> Result<RecvStream, Fault> {
+        let mut send = self.send.clone().ready().await?;
+        let (response, mut stream) = send.send_request(request, body.is_empty())?;
+        if !body.is_empty() {
+            stream.send_data(body, true)?;
+        }
+        let (parts, mut body) = response.await?.into_parts();
+        if parts.status.is_success() {
+            return Ok(body);
+        }
+        let told = body.data().await.transpose()?.unwrap_or_default();
+        Err(format!("{}: {}", parts.status, String::from_utf8_lossy(&told)).into())
+    }
+
     /// Begin a call; the stream stays open for more messages.
     pub async fn begin(&self, path: &str) -> Result<(ResponseFuture, SendStream<Bytes>), Fault> {
-        let scheme = if self.target.tls.is_some() { "https" } else { "http" };
         let mut request = Request::builder()
             .method(Method::POST)
-            .uri(format!("{scheme}://{}{path}", self.target.endpoint))
+            .uri(self.uri(path))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(())?;

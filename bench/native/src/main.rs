@@ -4,6 +4,8 @@
 //!     kvload watch     HOST:PORT --streams 10 --watchers 100 --distinct 0 --connections 10 ...
 //!     kvload keepalive HOST:PORT --streams 20 --window 20 --leases 1000 ...
 //!     kvload kubernetes HOST:PORT --objects 100000 --connections 10 --in-flight 10 --seconds 5
+//!     kvload api        HOST:PORT --method GET --path /api/v1/namespaces/x --bearer TOKEN ...
+//!     kvload watches    HOST:PORT --watch PATH --watchers 1000 --window 1 ...
 //!     kvload source              a server that only tells watchers: the client's own limit
 //!
 //! With --ca FILE it speaks TLS, with --cert FILE --key FILE it shows a certificate, --token TEXT goes
@@ -11,6 +13,7 @@
 //! line; then it loads, and prints its figures as one line of JSON. One thread does all the work;
 //! `cpu_share` says how much of a core that took: near 1 the figures are this program's own.
 
+mod api;
 mod grpc;
 mod keepalive;
 mod kubernetes;
@@ -19,6 +22,7 @@ mod pacing;
 mod proto;
 mod source;
 mod tally;
+mod template;
 mod tls;
 mod unary;
 mod watch;
@@ -29,6 +33,8 @@ use std::process::ExitCode;
 
 use crate::options::Options;
 use crate::tally::Tally;
+
+pub const COMMANDS: &str = "one of unary, watch, keepalive, kubernetes, api, watches, source";
 
 pub type Fault = Box<dyn Error>;
 
@@ -47,8 +53,10 @@ async fn play() -> Result<String, Fault> {
         "watch" => watch::play(&options).await,
         "keepalive" => keepalive::play(&options).await,
         "kubernetes" => kubernetes::play(&options).await,
+        "api" => api::play(&options).await,
+        "watches" => api::play_watches(&options).await,
         "source" => source::play().await,
-        other => Err(format!("{other}: one of unary, watch, keepalive, kubernetes, source").into()),
+        other => Err(format!("{other}: {COMMANDS}").into()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::Fault;
+use crate::{Fault, COMMANDS};
 
 pub struct Options {
     pub command: String,
@@ -12,8 +12,7 @@ pub struct Options {
 
 impl Options {
     pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, Fault> {
-        let command =
-            words.next().ok_or("which load? one of unary, watch, keepalive, kubernetes, source")?;
+        let command = words.next().ok_or_else(|| format!("which load? {COMMANDS}"))?;
         let endpoint = words.next().unwrap_or_default();
         let mut values = HashMap::new();
         while let Some(word) = words.next() {

@@ -1,12 +1,12 @@
-//! On unix sockets clients send the socket's path as `:authority`, which h2 refuses as no host name.
+//! Clients of unix sockets send the socket's path as `:authority`, which h2 refuses as an invalid host.
 //!
 //! ```text
 //! "%2Frun%2Fkv.sock", "/run/kv.sock"  ──►  "-2Frun-2Fkv.sock", "-run-kv.sock"
 //! ```
 //!
-//! The name means nothing there, so `%` and `/` in it become `-`, in place: that has the same length,
-//! also in Huffman's code, so no frame and no state of the header compression changes. Header blocks
-//! are only walked, and whatever is not understood is passed on for h2 to judge.
+//! The name is not used, so `%` and `/` in it become `-`, in place: that has the same length, also in
+//! Huffman's code, so no frame and no state of the header compression changes. Header blocks are only
+//! scanned, and what is not understood is passed to h2 unchanged.
 
 use bytes::{Buf, BytesMut};
 
@@ -20,12 +20,12 @@ const AUTHORITY_INDEX: usize = 1; // in HPACK's static table
 const AUTHORITY: &[u8] = b":authority";
 const AUTHORITY_HUFFMAN: &[u8] = b"\xb8\x3b\x53\x39\xec\x32\x7d\x7f";
 
-/// Takes bytes as they come and gives out whole frames.
+/// Takes bytes as they arrive and returns complete frames.
 pub struct AuthorityPatch {
     waiting: BytesMut,
-    ready: usize, // bytes of waiting that may be given out
+    ready: usize, // bytes of waiting that may be read
     preface_left: usize,
-    is_lost: bool, // no HTTP/2: pass on everything
+    is_lost: bool, // not HTTP/2: pass on everything
 }
 
 impl AuthorityPatch {
@@ -38,12 +38,12 @@ impl AuthorityPatch {
         }
     }
 
-    /// Where to put what arrives next.
+    /// The buffer for the next bytes.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.waiting
     }
 
-    /// The end came: what waits is all there will be.
+    /// The end of the bytes: return the rest as it is.
     pub fn finish(&mut self) {
         self.ready = self.waiting.len();
     }

@@ -1,7 +1,7 @@
-//! One call: from its headers and its request message into the inbox.
+//! One call: from its headers and its request message to the inbox.
 //!
-//! A unary call whose request is whole when it is seen goes straight to the inbox; one that is not has
-//! a task until it is. What is wrong with a request is answered here, in grpc-go's texts.
+//! A unary call whose request is complete when it is first polled goes straight to the inbox; any other
+//! has a task until it is complete. Invalid requests are answered here, with grpc-go's texts.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -14,19 +14,19 @@ use bytes::Bytes;
 use h2::RecvStream;
 use tokio::time::timeout_at;
 
-use crate::connection::Serves;
+use crate::call_table::{decline, refuse, CallTable, Conn, Kind, OpenCall, Respond, Route};
 use crate::grpc::{self, parse_timeout, Deframer, Encoding, Status};
 use crate::http2;
 use crate::inbox::{Call, Metadata, Opened};
 use crate::outgoing::Outgoing;
+use crate::port::Serves;
 use crate::stream::{Incoming, StreamTask};
-use crate::switchboard::{decline, refuse, Conn, Kind, OpenCall, Respond, Route, Switchboard};
 
 pub const COMMON_NAME_KEY: &str = "tls-common-name"; // no client can send it: see METADATA_KEYS
 const METADATA_KEYS: [&str; 5] =
     ["hasleader", "token", "authorization", "client-api-version", "traceparent"];
 
-/// What the headers of a request tell.
+/// The parsed headers of a request.
 struct Head {
     route: Route,
     metadata: Option<Metadata>,
@@ -34,7 +34,7 @@ struct Head {
     encoding: Encoding,
 }
 
-/// A refusal of a request whose headers are wrong.
+/// The answer to a request with invalid headers.
 struct BadHead {
     http: StatusCode,
     status: Status,
@@ -47,7 +47,7 @@ impl From<Status> for BadHead {
 }
 
 fn read_head(
-    board: &Switchboard,
+    table: &CallTable,
     conn: &Conn,
     request: &Request<RecvStream>,
 ) -> Result<Head, BadHead> {
@@ -103,7 +103,7 @@ fn read_head(
             status: Status::new(grpc::INTERNAL, text),
         });
     }
-    head.route = board.route(request.uri().path())?;
+    head.route = table.route(request.uri().path())?;
     head.encoding = Encoding::parse(encoding)?;
     if let Some(name) = conn.common_name.get() {
         head.metadata.get_or_insert_default().push((COMMON_NAME_KEY, name.clone()));
@@ -123,67 +123,67 @@ fn is_grpc(content_type: &[u8]) -> bool {
 }
 
 pub fn accept(
-    board: &Rc<Switchboard>,
+    table: &Rc<CallTable>,
     conn: &Rc<Conn>,
     request: Request<RecvStream>,
     mut respond: Respond,
 ) {
-    let is_http = match conn.serves {
+    let is_http = match conn.port.serves {
         Serves::All => !is_grpc(content_type(&request)),
         Serves::Grpc => false,
         Serves::Http => true,
     };
     if is_http {
-        tokio::task::spawn_local(http2::answer(board.clone(), conn.clone(), request, respond));
+        tokio::task::spawn_local(http2::answer(table.clone(), conn.clone(), request, respond));
         return;
     }
-    let head = match read_head(board, conn, &request) {
-        Ok(_) if board.stopping.get() => return decline(respond),
+    let head = match read_head(table, conn, &request) {
+        Ok(_) if table.stopping.get() => return decline(respond),
         Ok(head) => head,
         Err(bad) => {
-            // It fails only when the client is gone; then nobody waits.
+            // It fails only when the client has disconnected.
             let _ = respond.send_response(bad.status.response(bad.http), true);
             return;
         }
     };
-    let limit = board.options.request_bytes_max;
-    let deframer = Deframer::new(limit, head.encoding, &board.assembling);
+    let limit = table.options.request_bytes_max;
+    let deframer = Deframer::new(limit, head.encoding, &table.assembling);
     let body = request.into_body();
     if head.route.kind == Kind::Bidi {
-        return open_bidi(board, conn, head, respond, Incoming::new(body, deframer));
+        return open_bidi(table, conn, head, respond, Incoming::new(body, deframer));
     }
     let mut reading = Reading { body, deframer };
-    match reading.poll(board, &mut Context::from_waker(Waker::noop())) {
+    match reading.poll(table, &mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => {
-            announce(board, conn, head, respond, result);
+            announce(table, conn, head, respond, result);
         }
         Poll::Pending => {
-            let (board, conn) = (board.clone(), conn.clone());
+            let (table, conn) = (table.clone(), conn.clone());
             tokio::task::spawn_local(async move {
-                let whole = poll_fn(|cx| reading.poll(&board, cx));
+                let whole = poll_fn(|cx| reading.poll(&table, cx));
                 let result = match head.deadline {
                     None => whole.await,
                     Some(deadline) => timeout_at(deadline.into(), whole)
                         .await
                         .unwrap_or_else(|_| Err(Some(Status::deadline_exceeded()))),
                 };
-                announce(&board, &conn, head, respond, result);
+                announce(&table, &conn, head, respond, result);
             });
         }
     }
 }
 
-/// A request that is to come as one message.
+/// A request that is read as one message.
 struct Reading {
     body: RecvStream,
     deframer: Deframer,
 }
 
 impl Reading {
-    /// Read on; an error without a status means that the client is gone.
+    /// Read on; an error without a status: the client has disconnected.
     fn poll(
         &mut self,
-        board: &Switchboard,
+        table: &CallTable,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Bytes, Option<Status>>> {
         loop {
@@ -192,7 +192,7 @@ impl Reading {
                 Ok(None) => {}
                 Err(status) => return Poll::Ready(Err(Some(status))),
             }
-            if !board.inbox.has_room(cx.waker()) {
+            if !table.inbox.has_room(cx.waker()) {
                 return Poll::Pending;
             }
             match self.body.poll_data(cx) {
@@ -204,7 +204,7 @@ impl Reading {
                 }
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(None)),
                 Poll::Ready(None) => {
-                    let text = if self.deframer.is_torn() { "unexpected EOF" } else { "EOF" };
+                    let text = if self.deframer.is_incomplete() { "unexpected EOF" } else { "EOF" };
                     return Poll::Ready(Err(Some(Status::new(grpc::UNKNOWN, text))));
                 }
             }
@@ -212,58 +212,58 @@ impl Reading {
     }
 }
 
-/// Hand a call with its whole request to the driver's thread.
+/// Queue a call with its complete request for the driver's thread.
 fn announce(
-    board: &Rc<Switchboard>,
+    table: &Rc<CallTable>,
     conn: &Rc<Conn>,
     head: Head,
     respond: Respond,
     result: Result<Bytes, Option<Status>>,
 ) {
     let body = match result {
-        Ok(_) if board.stopping.get() => return decline(respond),
+        Ok(_) if table.stopping.get() => return decline(respond),
         Ok(body) => body,
         Err(Some(status)) => return refuse(respond, &status),
         Err(None) => return,
     };
-    let id = board.next_id(conn.slot);
+    let id = table.next_id(conn.slot);
     let Head { route, deadline, encoding, .. } = head;
     let outgoing =
-        (route.kind == Kind::ServerStream).then(|| add_stream(board, conn, id, &head, &respond));
-    if !board.inbox.add_call(Call { id, method: route.method, body, metadata: head.metadata }) {
-        board.take_stream(id);
+        (route.kind == Kind::ServerStream).then(|| add_stream(table, conn, id, &head, &respond));
+    if !table.inbox.add_call(Call { id, method: route.method, body, metadata: head.metadata }) {
+        table.take_stream(id);
         return refuse(respond, &Status::too_many_requests());
     }
     match outgoing {
         None => {
             let stream = respond.stream_id().as_u32();
             let is_gzip = encoding == Encoding::Gzip;
-            board.add_call(id, stream, OpenCall { respond, conn: conn.clone(), deadline, is_gzip });
+            table.add_call(id, stream, OpenCall { respond, conn: conn.clone(), deadline, is_gzip });
         }
-        Some(outgoing) => run_stream(board, id, outgoing, respond, None),
+        Some(outgoing) => run_stream(table, id, outgoing, respond, None),
     }
 }
 
 fn open_bidi(
-    board: &Rc<Switchboard>,
+    table: &Rc<CallTable>,
     conn: &Rc<Conn>,
     head: Head,
     respond: Respond,
     incoming: Incoming,
 ) {
-    let id = board.next_id(conn.slot);
-    let outgoing = add_stream(board, conn, id, &head, &respond);
+    let id = table.next_id(conn.slot);
+    let outgoing = add_stream(table, conn, id, &head, &respond);
     let opened = Opened { id, method: head.route.method, metadata: head.metadata };
-    if !board.inbox.add_opened(opened) {
-        board.take_stream(id);
+    if !table.inbox.add_opened(opened) {
+        table.take_stream(id);
         return refuse(respond, &Status::too_many_requests());
     }
-    run_stream(board, id, outgoing, respond, Some(incoming));
+    run_stream(table, id, outgoing, respond, Some(incoming));
 }
 
-/// Put a stream in the tables; before the driver's thread hears of it, for it may answer at once.
+/// Add a stream to the tables; before it is in the inbox, for the driver may answer at once.
 fn add_stream(
-    board: &Switchboard,
+    table: &CallTable,
     conn: &Rc<Conn>,
     id: u64,
     head: &Head,
@@ -274,17 +274,17 @@ fn add_stream(
     let outgoing = Rc::new(Outgoing::new(conn.clone(), http_stream, head.deadline, is_gzip));
     let route = head.route;
     outgoing.ends_by_itself.set(route.kind == Kind::ServerStream && route.ends_by_itself);
-    board.add_stream(id, outgoing.clone());
+    table.add_stream(id, outgoing.clone());
     outgoing
 }
 
 fn run_stream(
-    board: &Rc<Switchboard>,
+    table: &Rc<CallTable>,
     id: u64,
     outgoing: Rc<Outgoing>,
     respond: Respond,
     incoming: Option<Incoming>,
 ) {
-    let board = board.clone();
-    tokio::task::spawn_local(StreamTask { board, id, outgoing, incoming, respond, send: None });
+    let table = table.clone();
+    tokio::task::spawn_local(StreamTask { table, id, outgoing, incoming, respond, send: None });
 }

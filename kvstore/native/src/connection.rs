@@ -1,7 +1,7 @@
-//! One connection: drives h2, takes its requests apart, keeps it alive and within its limits.
+//! One connection: drives h2, dispatches its requests, keeps it alive and within its limits.
 //!
-//! Law: one task per connection and one per stream, none per unary call: a request that is whole
-//! when it is seen goes straight to the inbox, and one that is not has a task until it is.
+//! Invariant: one task per connection and one per stream, none per unary call: a request that is complete
+//! when it is first polled goes straight to the inbox; any other has a task until it is complete.
 
 use std::future::{poll_fn, Future};
 use std::pin::Pin;
@@ -10,110 +10,116 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use h2::{Ping, PingPong};
-use tokio::time::{sleep_until, timeout, Sleep};
+use tokio::io::AsyncWriteExt;
+use tokio::time::{sleep, timeout, Sleep};
 use tokio_rustls::TlsAcceptor;
 
 use crate::authority::AuthorityPatch;
+use crate::call_table::{CallTable, Conn, Payload};
 use crate::calls::accept;
+use crate::connection_info::ConnectionInfo;
 use crate::http1;
-use crate::switchboard::{Conn, Payload, Switchboard};
-use crate::tls::Tls;
+use crate::port::{Port, Serves};
 use crate::wire::{Carrier, Raw, Socket, Wire};
 
-// Calls that a client cancels before they are looked at. h2 hangs up above 20, which an innocent
-// client that gives up a batch of calls is past at once.
+// Calls that a client cancels before they are accepted. h2 closes the connection above 20, which an
+// ordinary client that cancels a batch of calls exceeds at once.
 const RESET_STREAMS_MAX: usize = 1024;
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+const WEB_WINDOW_BYTES: u32 = 256 << 10; // of one stream on a port of HTTP alone
+const WINDOW_MAX: u32 = 1 << 30;
 const SEND_BUFFER_BYTES: usize = 128 << 10; // per stream, in h2
-const HTTP2_BEGINNING: &[u8] = b"PRI"; // no method of HTTP/1.1 begins so
+const HTTP2_BEGINNING: &[u8] = b"PRI"; // no method of HTTP/1.1 begins like this
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+const LINGER: Duration = Duration::from_secs(1);
 const PING_STRIKES_MAX: u32 = 2;
-// The first asks for no more, the second, a round trip later, names the last stream that counts.
+// The first announces the end, the second, a round trip later, names the last stream.
 const GOAWAYS_OF_A_GRACEFUL_END: u32 = 2;
 const TLS_HANDSHAKE: u8 = 0x16;
-const NAMELESS: &str = "@"; // a client at a unix socket has no address; Go shows it so
+// What Go's servers answer.
+const PLAINTEXT_REFUSED: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+const NAMELESS: &str = "@"; // Go's address of a client of a unix socket
 
-/// GOAWAY: no last stream, ENHANCE_YOUR_CALM, and the words Go's clients look for.
+/// GOAWAY: no last stream, ENHANCE_YOUR_CALM, and the text Go's clients look for.
 const TOO_MANY_PINGS: &[u8] = b"\x00\x00\x16\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0btoo_many_pings";
 
 type H2 = h2::server::Connection<Wire, Payload>;
 
 /// Removes the connection from the tables, however it ends.
 struct Membership {
-    board: Rc<Switchboard>,
+    table: Rc<CallTable>,
     conn: Rc<Conn>,
     id: u64,
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.board.connection_over(&self.conn);
-        self.board.connections.borrow_mut().remove(&self.id);
-        self.board.inbox.callers.leave(self.conn.slot);
-        self.board.connection_closed.notify_one();
+        self.table.connection_over(&self.conn);
+        let count = &self.conn.port.connections;
+        count.set(count.get() - 1);
+        self.table.connections.borrow_mut().remove(&self.id);
+        self.table.inbox.peers.release(self.conn.slot);
+        self.table.connection_closed.notify_one();
     }
 }
 
-/// A connection that was accepted, and what may be spoken on it.
+/// An accepted connection, and the port with its protocols.
 pub struct Arrived {
     pub carrier: Carrier,
     pub port: Rc<Port>,
     pub peer: String,
 }
 
-/// What is served at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Serves {
-    All,
-    Grpc,
-    Http,
-}
-
-/// What may be spoken at an address.
-pub struct Port {
-    pub serves: Serves,
-    pub is_plain: bool,
-    pub tls: Option<Rc<Tls>>,
-}
-
 /// Serve a connection to its end.
-pub async fn serve(board: Rc<Switchboard>, id: u64, arrived: Arrived) {
+pub async fn serve(table: Rc<CallTable>, id: u64, arrived: Arrived) {
     let Arrived { carrier, port, peer } = arrived;
     let caller = match carrier {
         Carrier::Tcp(_) => peer.clone(),
         Carrier::Unix(_) => NAMELESS.to_owned(),
     };
-    let slot = board.inbox.callers.enter(board.last_number(), caller);
-    let conn = Rc::new(Conn::new(peer, slot, port.serves));
-    conn.stopping.set(board.stopping.get());
-    board.connections.borrow_mut().insert(id, conn.clone());
-    let membership = Membership { board: board.clone(), conn: conn.clone(), id };
-    let opening = async {
-        let (socket, is_http1) = secure(&board, &conn, Raw::new(carrier), &port).await?;
+    let slot = table.inbox.peers.assign(table.last_number(), caller);
+    let conn = Rc::new(Conn::new(peer, slot, port.clone()));
+    conn.stopping.set(table.is_draining.get());
+    table.connections.borrow_mut().insert(id, conn.clone());
+    let membership = Membership { table: table.clone(), conn: conn.clone(), id };
+    // In boxes, as what http1 does to talk: an idle connection keeps no room for what it is past,
+    // or never speaks.
+    let opening = Box::pin(async {
+        let (socket, is_http1) = secure(&table, &conn, Raw::new(carrier), &port).await?;
         if is_http1 && port.serves != Serves::Grpc {
             return Ok(Spoken::Http1(socket));
         }
         let wire = Wire::new(socket);
-        let h2 = handshake(&board, &wire).await.map_err(|error| format!("no HTTP/2: {error}"))?;
+        let h2 = handshake(&port, &wire).await.map_err(|error| format!("no HTTP/2: {error}"))?;
         Ok::<_, String>(Spoken::H2(wire, Box::new(h2)))
+    });
+    let opened = tokio::select! {
+        opened = timeout(port.limits.handshake_timeout, opening) => opened,
+        () = conn.grace_is_over() => return,
     };
-    match timeout(board.options.handshake_timeout, opening).await {
+    match opened {
         Ok(Ok(Spoken::H2(wire, h2))) => {
-            Driver::new(board, conn, wire.clone(), *h2).await;
+            Box::pin(Driver::new(table.clone(), conn, wire.clone(), *h2)).await;
             drop(membership);
+            let closing = table.note_closing();
             let _ = timeout(CLOSE_TIMEOUT, poll_fn(|cx| wire.poll_close(cx))).await;
+            // A client that has not seen the end yet still sends. Unread bytes would make the kernel
+            // reset the connection and drop unsent answers.
+            let _ = timeout(LINGER, poll_fn(|cx| wire.poll_discard(cx))).await;
+            drop(closing);
         }
         Ok(Ok(Spoken::Http1(socket))) => {
-            if let Err(error) = http1::serve(&board, &conn, socket).await {
-                // A client may leave, and one that was served may fall silent.
-                if error.is_parse() || error.is_timeout() && !conn.is_used.get() {
-                    notice(&board, &conn, "HTTP/1.1", &error);
+            if let Err(error) = http1::serve(&table, &conn, socket).await {
+                // A client may disconnect, and one that was served may become silent.
+                if error.is_parse() || error.is_timeout() && conn.requests.get() == 0 {
+                    notice(&table, &conn, "HTTP/1.1", &error);
                 }
             }
         }
-        Ok(Err(error)) => notice(&board, &conn, "handshake", &error),
-        Err(_) => notice(&board, &conn, "handshake", &"it takes too long"),
+        Ok(Err(error)) => notice(&table, &conn, "handshake", &error),
+        Err(_) => notice(&table, &conn, "handshake", &"it takes too long"),
     }
 }
 
@@ -122,9 +128,9 @@ enum Spoken {
     Http1(Socket),
 }
 
-/// Do the TLS handshake, where it is TLS that is spoken; tell whether HTTP/1.1 follows.
+/// Do the TLS handshake, if there is one; tell whether HTTP/1.1 follows.
 async fn secure(
-    board: &Switchboard,
+    table: &CallTable,
     conn: &Conn,
     mut raw: Raw,
     port: &Port,
@@ -136,43 +142,72 @@ async fn secure(
     };
     let ended = || "the client left".to_owned();
     let mut is_tls = port.tls.is_some();
-    if port.is_plain && is_tls {
+    if is_tls && (port.is_plain || port.web.is_some()) {
         let begins = raw.begins_with(&[TLS_HANDSHAKE]).await.map_err(|error| error.to_string())?;
         is_tls = begins.ok_or_else(ended)?;
+        if !is_tls && !port.is_plain {
+            raw.write_all(PLAINTEXT_REFUSED).await.map_err(|error| error.to_string())?;
+            return Err("TLS: the client speaks none".to_owned());
+        }
     }
     let Some(tls) = port.tls.as_ref().filter(|_| is_tls) else {
         let begins = raw.begins_with(HTTP2_BEGINNING).await.map_err(|error| error.to_string())?;
         let is_http1 = !begins.ok_or_else(ended)?;
+        if let Some(web) = &port.web {
+            conn.set_info(ConnectionInfo {
+                listener: web.listener,
+                peer: conn.peer.clone(),
+                ..ConnectionInfo::default()
+            });
+        }
         return Ok((patched(Socket::Plain(raw), is_http1), is_http1));
     };
     let (config, warning) = tls.config()?;
     if let Some(warning) = warning {
-        board.inbox.add_notice(warning);
+        table.inbox.add_notice(warning);
     }
     let acceptor = TlsAcceptor::from(config);
     let secured = acceptor.accept(raw).await.map_err(|error| format!("TLS: {error}"))?;
     conn.is_tls.set(true);
-    if let Some(name) = tls.admit(secured.get_ref().1.peer_certificates())? {
+    let session = secured.get_ref().1;
+    let protocol = session.alpn_protocol();
+    if let Some(web) = &port.web {
+        conn.set_info(ConnectionInfo {
+            peer: conn.peer.clone(),
+            listener: web.listener,
+            is_tls: true,
+            protocol: protocol.map(|name| String::from_utf8_lossy(name).into_owned()),
+            server_name: session.server_name().map(str::to_owned),
+            identity: tls.identify(session.peer_certificates()),
+            ..ConnectionInfo::default()
+        });
+    } else if let Some(name) = tls.admit(session.peer_certificates())? {
         let _ = conn.common_name.set(name); // it was empty
     }
-    let is_http1 = secured.get_ref().1.alpn_protocol() != Some(b"h2");
+    let is_http1 = protocol != Some(b"h2");
     Ok((patched(Socket::Tls(Box::new(secured)), is_http1), is_http1))
 }
 
-fn notice(board: &Switchboard, conn: &Conn, what: &str, why: &dyn std::fmt::Display) {
-    board.inbox.add_notice(format!("connection closed: {what}: {why}: {}", conn.peer));
+fn notice(table: &CallTable, conn: &Conn, what: &str, why: &dyn std::fmt::Display) {
+    table.inbox.add_notice(format!("connection closed: {what}: {why}: {}", conn.peer));
 }
 
-async fn handshake(board: &Switchboard, wire: &Wire) -> Result<H2, Box<dyn std::error::Error>> {
+async fn handshake(port: &Port, wire: &Wire) -> Result<H2, Box<dyn std::error::Error>> {
+    let streams_max = port.limits.streams_max;
+    let (stream_window, connection_window) = match &port.web {
+        // A request whose body is not read must not block the others of its connection.
+        Some(_) => (WEB_WINDOW_BYTES, streams_max.saturating_mul(WEB_WINDOW_BYTES).min(WINDOW_MAX)),
+        None => (STREAM_WINDOW_BYTES, CONNECTION_WINDOW_BYTES),
+    };
     let mut builder = h2::server::Builder::new();
     builder
-        .initial_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_window_size(stream_window)
+        .initial_connection_window_size(connection_window)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
-        .max_header_list_size(board.options.metadata_bytes_max);
-    if board.options.concurrent_streams_max < u32::MAX {
-        builder.max_concurrent_streams(board.options.concurrent_streams_max);
+        .max_header_list_size(port.limits.header_bytes_max);
+    if streams_max < u32::MAX {
+        builder.max_concurrent_streams(streams_max);
     }
     let mut handshake = builder.handshake::<Wire, Payload>(wire.clone());
     poll_fn(|cx| {
@@ -187,7 +222,7 @@ async fn handshake(board: &Switchboard, wire: &Wire) -> Result<H2, Box<dyn std::
 
 /// Drives h2 until the connection is over.
 struct Driver {
-    board: Rc<Switchboard>,
+    table: Rc<CallTable>,
     conn: Rc<Conn>,
     wire: Wire,
     h2: H2,
@@ -196,7 +231,34 @@ struct Driver {
     last_ping_at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     pinged_at: Option<Instant>,
+    idle: Option<Idle>,
     is_draining: bool,
+}
+
+/// Checks at intervals whether a connection had no request since the last check.
+struct Idle {
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+    requests_seen: u64,
+    requests: u64,
+}
+
+impl Idle {
+    fn new(timeout: Duration) -> Self {
+        let timer = Box::pin(sleep(timeout));
+        Idle { timeout, timer, requests_seen: 0, requests: 0 }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, has_open: bool) -> bool {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if !has_open && self.requests == self.requests_seen {
+                return true;
+            }
+            self.requests_seen = self.requests;
+            self.timer.as_mut().reset((Instant::now() + self.timeout).into());
+        }
+        false
+    }
 }
 
 impl Future for Driver {
@@ -204,22 +266,23 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.board.inbox.note_look();
+        this.table.inbox.note_poll();
         if this.conn.waker.borrow().is_none() {
             *this.conn.waker.borrow_mut() = Some(cx.waker().clone());
         }
-        if this.conn.stopping.get() && !this.is_draining {
+        let is_idle = !this.is_draining && this.is_idle(cx);
+        if (this.conn.stopping.get() || is_idle) && !this.is_draining {
             this.is_draining = true;
             this.h2.graceful_shutdown();
         }
         let is_over = this.advance(cx)
-            || this.conn.overfull.get()
+            || this.conn.is_full.get()
             || this.has_too_many_pings()
             || matches!(this.wire.poll_send(cx), Poll::Ready(Err(_)))
             || this.is_dead(cx);
         if this.is_draining {
-            let goaways = this.wire.with(|line| line.outgoing_watch.goaways);
-            this.conn.is_dismissed.set(goaways >= GOAWAYS_OF_A_GRACEFUL_END);
+            let goaways = this.wire.with(|line| line.outgoing_frames.goaways);
+            this.conn.was_told_to_close.set(goaways >= GOAWAYS_OF_A_GRACEFUL_END);
         }
         if is_over {
             Poll::Ready(())
@@ -230,12 +293,13 @@ impl Future for Driver {
 }
 
 impl Driver {
-    fn new(board: Rc<Switchboard>, conn: Rc<Conn>, wire: Wire, mut h2: H2) -> Self {
-        let interval = board.options.keepalive_interval;
-        let timer =
-            interval.map(|interval| Box::pin(sleep_until((Instant::now() + interval).into())));
+    fn new(table: Rc<CallTable>, conn: Rc<Conn>, wire: Wire, mut h2: H2) -> Self {
+        let limits = &conn.port.limits;
+        let timer = limits.ping.as_ref().map(|ping| Box::pin(sleep(ping.interval)));
+        let idle = conn.port.web.as_ref().map(|web| Idle::new(web.idle_timeout));
         Driver {
-            board,
+            idle,
+            table,
             conn,
             wire,
             pings: h2.ping_pong(),
@@ -248,16 +312,19 @@ impl Driver {
         }
     }
 
-    /// Let h2 read and write, and take what arrived; true when the connection is over.
+    /// Let h2 read and write, and accept requests; true when the connection has ended.
     fn advance(&mut self, cx: &mut Context<'_>) -> bool {
         let is_over = loop {
             match self.h2.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    accept(&self.board, &self.conn, request, respond);
+                    if let Some(idle) = &mut self.idle {
+                        idle.requests += 1;
+                    }
+                    accept(&self.table, &self.conn, request, respond);
                 }
                 Poll::Ready(Some(Err(error))) => {
                     if !error.is_io() && !error.is_go_away() || error.is_library() {
-                        notice(&self.board, &self.conn, "HTTP/2", &error);
+                        notice(&self.table, &self.conn, "HTTP/2", &error);
                     }
                     break true;
                 }
@@ -265,48 +332,52 @@ impl Driver {
                 Poll::Pending => break false,
             }
         };
-        // After h2 has seen them too: a call is announced before it is told gone.
-        let resets = self.wire.with(|line| std::mem::take(&mut line.incoming_watch.resets));
+        // After h2 has handled them, too: a call is in the inbox before its end is.
+        let resets = self.wire.with(|line| std::mem::take(&mut line.incoming_frames.resets));
         for stream in resets {
             let id = self.conn.open.borrow().get(&stream).copied();
             if let Some(id) = id {
-                self.board.client_gone(id);
+                self.table.client_disconnected(id);
             }
         }
         is_over
     }
 
-    /// Hold the client to the least time between pings, as grpc-go does.
+    fn is_idle(&mut self, cx: &mut Context<'_>) -> bool {
+        let has_open = !self.conn.open.borrow().is_empty();
+        self.idle.as_mut().is_some_and(|idle| idle.poll(cx, has_open))
+    }
+
+    /// Enforce the minimum interval of pings, as grpc-go does; a port of HTTP has none.
     fn has_too_many_pings(&mut self) -> bool {
         let pings = self.wire.with(|line| {
-            if std::mem::take(&mut line.outgoing_watch.carried) {
+            if std::mem::take(&mut line.outgoing_frames.carried) {
                 self.ping_strikes = 0;
             }
-            std::mem::take(&mut line.incoming_watch.pings)
+            std::mem::take(&mut line.incoming_frames.pings)
         });
-        if pings == 0 {
+        if pings == 0 || self.conn.port.web.is_some() {
             return false;
         }
         let now = Instant::now();
-        let minimum = self.board.options.keepalive_min;
+        let minimum = self.table.options.keepalive_min;
         let is_early = self.last_ping_at.is_some_and(|last| now - last < minimum);
         self.last_ping_at = Some(now);
         self.ping_strikes += pings - 1 + u32::from(is_early);
         if self.ping_strikes <= PING_STRIKES_MAX {
             return false;
         }
-        notice(&self.board, &self.conn, "keep-alive", &"too many pings");
+        notice(&self.table, &self.conn, "keep-alive", &"too many pings");
         self.wire.with(|line| line.append_frame(TOO_MANY_PINGS));
         true
     }
 
-    /// Ping a client that says nothing; true when it is silent for too long.
+    /// Ping a silent client; true when it is silent for too long.
     fn is_dead(&mut self, cx: &mut Context<'_>) -> bool {
-        let (Some(timer), Some(interval)) =
-            (&mut self.timer, self.board.options.keepalive_interval)
-        else {
+        let (Some(timer), Some(ping)) = (&mut self.timer, &self.conn.port.limits.ping) else {
             return false;
         };
+        let interval = ping.interval;
         if let (Some(pings), Some(_)) = (&mut self.pings, self.pinged_at) {
             if pings.poll_pong(cx).is_ready() {
                 self.pinged_at = None;
@@ -317,7 +388,7 @@ impl Driver {
             let read_at = self.wire.with(|line| line.read_at);
             let next = match self.pinged_at {
                 Some(pinged_at) if read_at <= pinged_at => {
-                    notice(&self.board, &self.conn, "keep-alive", &"no answer to a ping");
+                    notice(&self.table, &self.conn, "keep-alive", &"no answer to a ping");
                     return true;
                 }
                 _ if now < read_at + interval => read_at + interval,
@@ -327,7 +398,7 @@ impl Driver {
                         self.pinged_at = Some(now);
                     }
                     cx.waker().wake_by_ref(); // h2 writes the ping in the next round
-                    now + self.board.options.keepalive_timeout
+                    now + ping.timeout
                 }
             };
             timer.as_mut().reset(next.into());

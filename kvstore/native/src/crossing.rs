@@ -1,6 +1,6 @@
-//! The border to Python: the only module that knows it.
+//! The interface to Python: with `http_crossing`, which serves HTTP alone, the only module that uses it.
 //!
-//! Each crossing is one call that builds or reads plain lists of tuples. Nothing here waits while it
+//! Each call builds or reads plain lists of tuples at once. Nothing here waits while it
 //! holds Python's lock.
 
 use std::collections::HashMap;
@@ -14,15 +14,16 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::bell::Waited;
-use crate::connection::Serves;
+use crate::call_table::{IdMap, Kind, Lag, Lags, Options, Route};
 use crate::grpc::Status;
 use crate::http::HttpResponse;
 use crate::inbox::{Arrivals, Inbox, Limits, Metadata};
 use crate::outbox::{Delivery, End, Outbox};
+use crate::port::{Pings, PortLimits, Serves};
 use crate::serve::{Address, Command, Loop, Place};
-use crate::switchboard::{IdMap, Kind, Lag, Lags, Options, Route};
-use crate::tls::Settings;
+use crate::tls::{Pair, Settings, Source};
+use crate::trust::ClientAuth;
+use crate::wakeup::Waited;
 use crate::wal;
 
 const STOP_SLACK: Duration = Duration::from_secs(5);
@@ -40,46 +41,59 @@ struct Server {
 /// (id, HTTP status, headers, body or None when deliveries bring it).
 type ResponseColumn<'py> = (u64, u16, Vec<(String, String)>, Option<Bound<'py, PyBytes>>);
 
-fn duration(seconds: f64) -> Duration {
+pub(crate) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-fn option<'py, T: FromPyObjectOwned<'py>>(options: &Bound<'py, PyDict>, name: &str) -> PyResult<T> {
+pub(crate) fn option<'py, T: FromPyObjectOwned<'py>>(
+    options: &Bound<'py, PyDict>,
+    name: &str,
+) -> PyResult<T> {
     match options.get_item(name)? {
         Some(value) => value.extract().map_err(Into::into),
         None => Err(PyValueError::new_err(format!("the option {name} is missing"))),
     }
 }
 
-fn read_options(options: &Bound<'_, PyDict>) -> PyResult<(Options, Limits)> {
+fn read_options(options: &Bound<'_, PyDict>) -> PyResult<(Options, PortLimits, Limits)> {
     let interval_s: f64 = option(options, "keepalive_interval_s")?;
     let keepalive_timeout_s: f64 = option(options, "keepalive_timeout_s")?;
     let pings = interval_s > 0.0 && keepalive_timeout_s > 0.0;
-    let limits = Limits {
+    let limits = read_limits(options)?;
+    let port = PortLimits {
+        whole_body_bytes_max: option(options, "http_body_bytes_max")?,
+        header_bytes_max: option(options, "metadata_bytes_max")?,
+        backlog_bytes_max: option(options, "stream_backlog_bytes_max")?,
+        streams_max: option(options, "concurrent_streams_max")?,
+        connections_max: usize::MAX,
+        handshake_timeout: duration(option(options, "handshake_timeout_s")?),
+        header_timeout: duration(option(options, "header_timeout_s")?),
+        ping: pings.then(|| Pings {
+            interval: duration(interval_s),
+            timeout: duration(keepalive_timeout_s),
+        }),
+    };
+    let options = Options {
+        request_bytes_max: option(options, "request_bytes_max")?,
+        connection_backlog_bytes_max: option(options, "connection_backlog_bytes_max")?,
+        assembling_bytes_max: option(options, "assembling_bytes_max")?,
+        connections_max: option(options, "connections_max")?,
+        keepalive_min: duration(option(options, "keepalive_min_s")?),
+        send_bytes_max: option(options, "send_bytes_max")?,
+    };
+    Ok((options, port, limits))
+}
+
+/// Read the limits of the queues between the loop's thread and the driver's.
+pub fn read_limits(options: &Bound<'_, PyDict>) -> PyResult<Limits> {
+    Ok(Limits {
         calls_max: option(options, "calls_max")?,
         bytes_max: option(options, "bytes_max")?,
         waiting_calls_max: option(options, "waiting_calls_max")?,
         waiting_bytes_max: option(options, "waiting_bytes_max")?,
         stream_frames_max: option(options, "stream_frames_max")?,
         stream_bytes_max: option(options, "stream_bytes_max")?,
-    };
-    let options = Options {
-        request_bytes_max: option(options, "request_bytes_max")?,
-        http_body_bytes_max: option(options, "http_body_bytes_max")?,
-        stream_backlog_bytes_max: option(options, "stream_backlog_bytes_max")?,
-        connection_backlog_bytes_max: option(options, "connection_backlog_bytes_max")?,
-        assembling_bytes_max: option(options, "assembling_bytes_max")?,
-        metadata_bytes_max: option(options, "metadata_bytes_max")?,
-        concurrent_streams_max: option(options, "concurrent_streams_max")?,
-        connections_max: option(options, "connections_max")?,
-        handshake_timeout: duration(option(options, "handshake_timeout_s")?),
-        keepalive_min: duration(option(options, "keepalive_min_s")?),
-        keepalive_interval: pings.then(|| duration(interval_s)),
-        keepalive_timeout: duration(keepalive_timeout_s),
-        header_timeout: duration(option(options, "header_timeout_s")?),
-        send_bytes_max: option(options, "send_bytes_max")?,
-    };
-    Ok((options, limits))
+    })
 }
 
 fn read_tls(options: &Bound<'_, PyDict>) -> PyResult<Settings> {
@@ -87,11 +101,18 @@ fn read_tls(options: &Bound<'_, PyDict>) -> PyResult<Settings> {
         let text: String = option(options, name)?;
         Ok((!text.is_empty()).then(|| text.into()))
     };
+    let file = |name: &str| Ok::<_, PyErr>(Source::File(path(name)?.unwrap_or_default()));
+    let trusted = path("trusted_ca_file")?;
     Ok(Settings {
-        cert: path("cert_file")?.unwrap_or_default(),
-        key: path("key_file")?.unwrap_or_default(),
-        ca: path("trusted_ca_file")?,
-        crl: path("crl_file")?,
+        pair: Pair { cert: file("cert_file")?, key: file("key_file")?, names: Vec::new() },
+        others: Vec::new(),
+        client_auth: match trusted {
+            Some(_) => ClientAuth::RequireAndVerify,
+            None => ClientAuth::None,
+        },
+        authorities: trusted.map(|path| (String::new(), Source::File(path))).into_iter().collect(),
+        crl: path("crl_file")?.map(Source::File),
+        http2: true,
         allowed_names: option(options, "allowed_names")?,
         allowed_hosts: option(options, "allowed_hosts")?,
         min_version: option(options, "min_version")?,
@@ -116,9 +137,9 @@ impl Server {
         options: &Bound<'_, PyDict>,
         tls: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let tls = tls.map(read_tls).transpose()?;
+        let tls: Vec<Settings> = tls.map(read_tls).transpose()?.into_iter().collect();
         let is_shared: bool = option(options, "reuse_port")?;
-        let (options, limits) = read_options(options)?;
+        let (options, port_limits, limits) = read_options(options)?;
         let addresses = addresses
             .into_iter()
             .map(|(name, port, is_plain, is_tls, what)| {
@@ -135,10 +156,11 @@ impl Server {
                     Some(port) => Place::Tcp { host: name, port, is_shared },
                     None => Place::Unix { path: name },
                 };
-                Ok(Address { place, is_plain, is_tls, serves })
+                let tls = is_tls.then_some(0);
+                Ok(Address { place, is_plain, tls, serves, limits: port_limits.clone(), web: None })
             })
             .collect::<PyResult<Vec<_>>>()?;
-        let mut table = HashMap::new();
+        let mut routes_by_path = HashMap::new();
         for (path, method, kind) in routes {
             let ends_by_itself = kind != 3;
             let kind = match kind {
@@ -149,14 +171,14 @@ impl Server {
                     return Err(PyValueError::new_err(format!("{other} is no kind of method")))
                 }
             };
-            table.insert(path, Route { method, kind, ends_by_itself });
+            routes_by_path.insert(path, Route { method, kind, ends_by_itself });
         }
         let inbox = Arc::new(Inbox::new(limits)?);
         let send_bytes_max = options.send_bytes_max;
         let lags = Arc::new(Lags::default());
         let (loop_inbox, loop_lags) = (inbox.clone(), lags.clone());
         let runner = py
-            .detach(|| Loop::start(addresses, table, options, tls, loop_inbox, loop_lags))
+            .detach(|| Loop::start(addresses, routes_by_path, options, tls, loop_inbox, loop_lags))
             .map_err(|bad| {
                 let text = bad.error.to_string();
                 PyOSError::new_err((bad.error.raw_os_error().unwrap_or(0), text, bad.address))
@@ -183,13 +205,13 @@ impl Server {
         self.columns(py, arrivals)
     }
 
-    /// For a caller that sleeps until other descriptors are readable too: the one that tells of
-    /// arrivals here, between `arm` and `disarm`.
+    /// For a caller that sleeps until other descriptors are readable, too: a descriptor that becomes
+    /// readable on arrivals, between `arm` and `disarm`.
     fn descriptor(&self) -> PyResult<i32> {
         Ok(self.inbox.descriptor()?)
     }
 
-    /// Begin such a sleep; false: a poll would bring something now.
+    /// Begin such a sleep; false: a poll would return something now.
     fn arm(&self) -> bool {
         self.inbox.arm()
     }
@@ -199,7 +221,7 @@ impl Server {
         self.inbox.disarm();
     }
 
-    /// Hand over the columns of an Outbox.
+    /// Send the columns of an Outbox.
     fn flush(
         &self,
         replies: &Bound<'_, PyList>,
@@ -217,10 +239,10 @@ impl Server {
         }
         for (id, status, headers, body) in responses {
             let body = body.map(|body| Bytes::copy_from_slice(body.as_bytes()));
-            outbox.responses.push(HttpResponse { id, status, headers, body });
+            outbox.responses.push(HttpResponse::new(id, status, &headers, body));
         }
-        // It fails only after the loop is over; then there is nobody to send to.
-        let _ = self.runner.commands.send(Command::Flush(outbox));
+        // It fails only after the end of the loop; then there are no clients.
+        let _ = self.runner.commands.send(Command::Flush(Box::new(outbox)));
         Ok(())
     }
 
@@ -229,27 +251,27 @@ impl Server {
         self.inbox.wake();
     }
 
-    /// The address a call came from; None when it is no longer known.
+    /// The client's address of a call; None when it is no longer known.
     fn peer_of(&self, call_id: u64) -> Option<String> {
-        self.inbox.callers.peer_of(call_id)
+        self.inbox.peers.peer_of(call_id)
     }
 
     /// Begin to drain as `Transport.drain` says.
     fn drain(&self) {
-        let _ = self.runner.commands.send(Command::Drain); // after the loop is over it is nothing
+        let _ = self.runner.commands.send(Command::Drain); // without effect after the end of the loop
     }
 
-    /// Whether nothing is in flight any more since then.
+    /// Whether, since then, nothing is in flight.
     #[getter]
     fn is_drained(&self) -> bool {
         self.inbox.is_drained()
     }
 
-    /// Stop as `Transport.stop` says; false when the thread is not over in time.
+    /// Stop as `Transport.stop` says; false when the thread does not end in time.
     fn stop(&self, py: Python<'_>, grace_s: f64) -> bool {
         let grace = duration(grace_s);
-        let _ = self.runner.commands.send(Command::Stop { grace }); // a second stop is nothing
-        py.detach(|| self.runner.wait_over(grace.saturating_add(STOP_SLACK)))
+        let _ = self.runner.commands.send(Command::Stop { grace }); // a second stop has no effect
+        py.detach(|| self.runner.wait_exit(grace.saturating_add(STOP_SLACK)))
     }
 }
 
@@ -260,7 +282,7 @@ impl Server {
             let left = timeout.saturating_sub(begin.elapsed());
             match py.detach(|| self.inbox.wait(left))? {
                 Waited::Interrupted => py.check_signals()?,
-                Waited::Over => return Ok(()),
+                Waited::Exit => return Ok(()),
             }
         }
     }
@@ -305,7 +327,7 @@ impl Server {
             .into_pyobject(py)
     }
 
-    /// The bytes waiting unsent per stream, where there are any.
+    /// The unsent bytes of each stream that has any.
     fn backlog<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let backlog = PyDict::new(py);
         let mut lagging = self.lagging.lock().unwrap_or_else(PoisonError::into_inner);
@@ -350,11 +372,11 @@ impl Server {
             let head = head.as_bytes();
             let tail = delivery.get_item(2)?;
             if !last_tail.as_ref().is_some_and(|last| last.is(&tail)) {
-                outbox.tails.push(Bytes::copy_from_slice(tail.cast::<PyBytes>()?.as_bytes()));
+                outbox.add_tail(Bytes::copy_from_slice(tail.cast::<PyBytes>()?.as_bytes()));
                 last_tail = Some(tail);
             }
             let place = outbox.tails.len() - 1;
-            let size = head.len() + outbox.tails[place].len();
+            let size = head.len() + outbox.tails[place].bytes.len();
             if size > self.send_bytes_max {
                 let Status { code, text } = Status::unsendable(size, self.send_bytes_max);
                 outbox.cuts.push(End { id, code, text });
@@ -421,7 +443,14 @@ fn read_answer<'py>(answer: &Bound<'py, PyAny>) -> PyResult<(u64, u32, Bound<'py
 #[pymodule(name = "_native")]
 pub mod kvstore_native {
     #[pymodule_export]
+    use crate::client::crossing::Client;
+    #[pymodule_export]
+    use crate::client::values::Decoder;
+
+    #[pymodule_export]
     use super::encode_entries;
     #[pymodule_export]
     use super::Server;
+    #[pymodule_export]
+    use crate::http_crossing::{Head, HttpServer};
 }

@@ -1,18 +1,18 @@
-//! Watches HTTP/2 frames go by: what the h2 crate does not tell, and one thing it does not forgive.
+//! Observes HTTP/2 frames: what the h2 crate does not report, and a workaround for one error of it.
 //!
-//! It sees frame boundaries, pings and resets in a byte stream given in pieces of any size.
-//! It judges nothing: a stream of bytes that is no HTTP/2 gives nonsense here and an error in h2.
+//! It finds frame boundaries, pings and resets in a byte stream given in pieces of any size.
+//! It validates nothing: bytes that are not HTTP/2 give meaningless results here and an error in h2.
 //!
-//! Once a client has answered the ping of a graceful end, h2 passes over the streams it begins: it had
-//! not heard of the last GOAWAY yet. But a WINDOW_UPDATE for one is an error of the connection to h2
-//! (0.4.20), which ends it with all that is in flight. Such a frame is given a type that nobody knows.
+//! Once a client has answered the ping of a graceful end, h2 ignores the streams it begins, because it had
+//! not seen the last GOAWAY yet. But a WINDOW_UPDATE for such a stream is a connection error in h2
+//! (0.4.20), which ends everything in flight. Such a frame is given an unknown type.
 
 const HEAD_BYTES: usize = 9;
 const TYPE_AT: usize = 3; // in a head
 const STREAM_MASK: u32 = 0x7fff_ffff;
 const PING_BYTES: usize = 8;
-const SHUTDOWN: [u8; PING_BYTES] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54]; // what h2 pings then
-const RESETS_MAX: usize = 65_536; // kept until asked for; a reader asks after every batch
+const SHUTDOWN: [u8; PING_BYTES] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54]; // the payload of h2's ping
+const RESETS_MAX: usize = 65_536; // kept until read; they are read after every batch
 
 const DATA: u8 = 0x0;
 const HEADERS: u8 = 0x1;
@@ -24,7 +24,7 @@ const UNKNOWN: u8 = 0xff; // an endpoint must ignore what it does not know
 const ACK: u8 = 0x1;
 
 /// One direction of a connection.
-pub struct FrameWatch {
+pub struct FrameObserver {
     head: [u8; HEAD_BYTES],
     head_filled: usize,
     payload_left: usize,
@@ -34,22 +34,22 @@ pub struct FrameWatch {
     pub pings: u32,
     /// Streams reset, since last taken.
     pub resets: Vec<u32>,
-    /// Whether headers or data went by since this was last cleared.
+    /// Whether headers or data were seen since this was last cleared.
     pub carried: bool,
     /// Bytes of DATA payload so far.
     pub data_bytes: u64,
     /// GOAWAY frames so far.
     pub goaways: u32,
-    /// Whether a graceful end has begun: the answer to its ping is what counts.
+    /// Whether a graceful end has begun, at the answer to its ping.
     pub is_ending: bool,
     newest_stream: u32,
     last_stream: u32, // that is taken up
 }
 
-impl FrameWatch {
-    /// Watch a direction that begins with a preface of this many bytes.
+impl FrameObserver {
+    /// Observe a direction that begins with a preface of this many bytes.
     pub fn new(preface_bytes: usize) -> Self {
-        FrameWatch {
+        FrameObserver {
             head: [0; HEAD_BYTES],
             head_filled: 0,
             payload_left: 0,
@@ -66,7 +66,7 @@ impl FrameWatch {
         }
     }
 
-    /// Tell whether the bytes so far end with a whole frame.
+    /// Tell whether the bytes so far end with a complete frame.
     pub fn is_between_frames(&self) -> bool {
         self.preface_left == 0 && self.head_filled == 0
     }
@@ -89,8 +89,8 @@ impl FrameWatch {
         }
     }
 
-    /// See what arrives, and disguise what h2 does not forgive; return how many bytes at the end begin
-    /// a frame's head: they are to be given again, with the rest of it.
+    /// Observe incoming bytes, and hide the frames of the workaround; return how many bytes at the end
+    /// are part of a frame's head: they are to be given again, with the rest of it.
     pub fn see_arriving(&mut self, bytes: &mut [u8]) -> usize {
         let mut at = self.pass_preface(bytes);
         while at < bytes.len() {
@@ -122,7 +122,7 @@ impl FrameWatch {
         u32::from_be_bytes([0, a, b, c]) as usize
     }
 
-    /// Pass over the rest of a frame, or what there is of it.
+    /// Skip the rest of a frame, or what there is of it.
     fn pass_payload(&mut self, bytes: &[u8]) -> usize {
         let count = self.payload_left.min(bytes.len());
         let begin = self.payload_bytes() - self.payload_left;
@@ -179,7 +179,7 @@ mod tests {
         stream.extend_from_slice(&[0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0]);
         stream.extend_from_slice(&[0, 0, 0, 4, 1, 0, 0, 0, 0]);
         for size in 1..=stream.len() {
-            let mut watch = FrameWatch::new(7);
+            let mut watch = FrameObserver::new(7);
             for piece in stream.chunks(size) {
                 watch.see(piece);
             }
@@ -209,7 +209,7 @@ mod tests {
         let mut expected = stream.clone();
         expected[at + TYPE_AT] = UNKNOWN;
         for (size, is_ending) in (1..=stream.len()).flat_map(|size| [(size, true), (size, false)]) {
-            let (mut watch, mut mended, mut left) = (FrameWatch::new(7), Vec::new(), Vec::new());
+            let (mut watch, mut mended, mut left) = (FrameObserver::new(7), Vec::new(), Vec::new());
             watch.is_ending = is_ending;
             for piece in stream.chunks(size) {
                 left.extend_from_slice(piece);

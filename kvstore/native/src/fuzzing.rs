@@ -1,8 +1,9 @@
-//! What is asked of the framing for any bytes at all. The fuzzer drives these, and so do the tests here.
+//! Properties of the framing for arbitrary bytes. The fuzzer and the tests here use them.
 //!
-//! Each takes bytes as they might come off a socket and panics where a law is broken. The first byte
+//! Each takes bytes as from a socket and panics where a property is violated. The first byte
 //! decides how the rest is cut into pieces, since no result may depend on that.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,13 +16,14 @@ use tokio::task::{spawn_local, yield_now, LocalSet};
 use tokio::time::timeout;
 
 use crate::authority::AuthorityPatch;
-use crate::connection::{serve, Arrived, Port, Serves};
-use crate::frames::FrameWatch;
-use crate::grpc::{Assembling, Deframer, Encoding, Status};
+use crate::call_table::{CallTable, Kind, Lags, Options, Route};
+use crate::connection::{serve, Arrived};
+use crate::frames::FrameObserver;
+use crate::grpc::{AssemblyBudget, Deframer, Encoding, Status};
 use crate::http::HttpResponse;
 use crate::inbox::{Inbox, Limits};
-use crate::outbox::{Delivery, End, Outbox};
-use crate::switchboard::{Kind, Lags, Options, Route, Switchboard};
+use crate::outbox::{Delivery, End, Outbox, Write};
+use crate::port::{Port, PortLimits, Serves, Web};
 use crate::wire::Carrier;
 
 const MESSAGE_MAX: usize = 1 << 12;
@@ -35,7 +37,7 @@ fn pieces(data: &[u8]) -> (u8, Vec<&[u8]>) {
 }
 
 fn deframed(pieces: &[&[u8]], encoding: Encoding) -> (Vec<Bytes>, Option<Status>, bool) {
-    let budget = Assembling::new(BUDGET);
+    let budget = AssemblyBudget::new(BUDGET);
     let mut deframer = Deframer::new(MESSAGE_MAX, encoding, &budget);
     let mut messages = Vec::new();
     for piece in pieces {
@@ -51,13 +53,13 @@ fn deframed(pieces: &[&[u8]], encoding: Encoding) -> (Vec<Bytes>, Option<Status>
             }
         }
     }
-    let is_torn = deframer.is_torn();
+    let is_incomplete = deframer.is_incomplete();
     drop(deframer);
     assert_eq!(budget.held(), 0);
-    (messages, None, is_torn)
+    (messages, None, is_incomplete)
 }
 
-/// Messages come out alike however their bytes come in, and nothing is kept of them.
+/// Messages do not depend on how their bytes are split, and no memory stays reserved.
 pub fn deframe(data: &[u8]) {
     let (how, cut) = pieces(data);
     let encoding = if how & 1 == 0 { Encoding::Identity } else { Encoding::Gzip };
@@ -65,7 +67,7 @@ pub fn deframe(data: &[u8]) {
 }
 
 fn watched(pieces: &[&[u8]], preface: usize) -> (u32, Vec<u32>, bool, u64, bool) {
-    let mut watch = FrameWatch::new(preface);
+    let mut watch = FrameObserver::new(preface);
     pieces.iter().for_each(|piece| watch.see(piece));
     let is_between = watch.is_between_frames();
     (watch.pings, watch.resets, watch.carried, watch.data_bytes, is_between)
@@ -88,7 +90,7 @@ fn patched(pieces: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// What is seen of frames, and what is mended in them, does not depend on how they come.
+/// What is observed and changed of frames does not depend on how they are split.
 pub fn watch(data: &[u8]) {
     let (how, cut) = pieces(data);
     let whole = [&data[data.len().min(1)..]];
@@ -102,23 +104,40 @@ pub fn watch(data: &[u8]) {
 fn options() -> Options {
     Options {
         request_bytes_max: MESSAGE_MAX,
-        http_body_bytes_max: MESSAGE_MAX,
-        stream_backlog_bytes_max: 1 << 16,
         connection_backlog_bytes_max: 1 << 20,
         assembling_bytes_max: BUDGET,
-        metadata_bytes_max: 1 << 14,
-        concurrent_streams_max: 100,
         connections_max: 10,
-        handshake_timeout: SESSION_TIMEOUT,
         keepalive_min: Duration::from_secs(5),
-        keepalive_interval: None,
-        keepalive_timeout: Duration::from_secs(20),
-        header_timeout: SESSION_TIMEOUT,
         send_bytes_max: 1 << 16,
     }
 }
 
-fn board() -> Rc<Switchboard> {
+fn port(web: Option<Web>) -> Rc<Port> {
+    let limits = PortLimits {
+        whole_body_bytes_max: MESSAGE_MAX,
+        header_bytes_max: 1 << 14,
+        backlog_bytes_max: 1 << 16,
+        streams_max: 100,
+        connections_max: 10,
+        handshake_timeout: SESSION_TIMEOUT,
+        header_timeout: SESSION_TIMEOUT,
+        ping: None,
+    };
+    let serves = if web.is_some() { Serves::Http } else { Serves::All };
+    let connections = Cell::new(1);
+    Rc::new(Port { serves, is_plain: true, tls: None, limits, web, connections })
+}
+
+fn web() -> Web {
+    Web {
+        listener: 0,
+        window_bytes: 1 << 12,
+        body_timeout: SESSION_TIMEOUT,
+        idle_timeout: SESSION_TIMEOUT,
+    }
+}
+
+fn table() -> Rc<CallTable> {
     let limits = Limits {
         calls_max: 8,
         bytes_max: 1 << 13,
@@ -135,14 +154,14 @@ fn board() -> Rc<Switchboard> {
         })
         .collect();
     let inbox = Inbox::new(limits).expect("a bell");
-    Rc::new(Switchboard::new(options(), routes, Arc::new(inbox), Arc::new(Lags::default())))
+    Rc::new(CallTable::new(options(), routes, Arc::new(inbox), Arc::new(Lags::default())))
 }
 
 /// Answer all that arrived, each id in its own way.
-fn answer(board: &Rc<Switchboard>) {
-    let arrivals = board.inbox.take();
-    let mut outbox = Outbox::new(board.options.send_bytes_max);
-    outbox.tails.push(Bytes::from_static(&[b't'; 10_000]));
+async fn answer(table: &Rc<CallTable>) {
+    let arrivals = table.inbox.take();
+    let mut outbox = Outbox::new(table.options.send_bytes_max);
+    outbox.add_tail(Bytes::from_static(&[b't'; 10_000]));
     for call in arrivals.calls {
         outbox.add_reply(call.id, u32::try_from(call.id % 5).unwrap_or(0), &call.body);
     }
@@ -151,13 +170,35 @@ fn answer(board: &Rc<Switchboard>) {
         let status = if is_upgrade { 101 } else { 200 };
         let body = (request.id % 2 == 0).then(|| Bytes::from_static(b"whole"));
         let is_streamed = body.is_none();
-        outbox.responses.push(HttpResponse { id: request.id, status, headers: Vec::new(), body });
+        outbox.responses.push(HttpResponse::new(request.id, status, &[], body));
         if is_streamed && request.body.is_some() {
             outbox.deliveries.push(Delivery { id: request.id, head: 0..0, tail: 0 });
             outbox.ends.push(End { id: request.id, code: 0, text: Bytes::new() });
         }
     }
+    for arrival in arrivals.arrived {
+        let body =
+            (arrival.id % 2 == 0 && !arrival.may_upgrade).then(|| Bytes::from_static(b"whole"));
+        let status = if arrival.may_upgrade { 101 } else { 200 };
+        if let Some(window) = table.lags.lock().get(&arrival.id).and_then(|lag| lag.window.as_ref())
+        {
+            if window.take(0) {
+                outbox.resumed.push(arrival.id);
+            }
+        }
+        if body.is_none() && arrival.body.is_some() {
+            outbox.writes.push(Write::All { ids: vec![arrival.id], tail: 0 });
+            outbox.writes.push(Write::One { id: arrival.id, tail: 0 });
+            outbox.ends.push(End { id: arrival.id, code: 0, text: Bytes::new() });
+        }
+        outbox.responses.push(HttpResponse::new(arrival.id, status, &[], body));
+    }
     for (id, frame) in arrivals.frames {
+        if let Some(window) = table.lags.lock().get(&id).and_then(|lag| lag.window.as_ref()) {
+            if window.take(frame.len() as u64) {
+                outbox.resumed.push(id);
+            }
+        }
         let begin = outbox.heads.len();
         outbox.heads.extend_from_slice(&frame);
         outbox.deliveries.push(Delivery { id, head: begin..outbox.heads.len(), tail: 0 });
@@ -165,13 +206,22 @@ fn answer(board: &Rc<Switchboard>) {
     for id in arrivals.half_closed {
         outbox.ends.push(End { id, code: u32::try_from(id % 3).unwrap_or(0), text: Bytes::new() });
     }
-    board.dispatch(outbox);
+    table.dispatch(outbox).await;
 }
 
-/// Any bytes a client may send end in an orderly way, and leave nothing behind.
+/// A connection with any bytes of a client ends in order, and frees everything.
 ///
-/// The first byte tells what comes before the rest: nothing, or the beginning of HTTP/2.
+/// The first byte decides what precedes the rest: nothing, or the beginning of HTTP/2.
 pub fn connection(data: &[u8]) {
+    session(data, None);
+}
+
+/// The same of a port of HTTP alone.
+pub fn web_connection(data: &[u8]) {
+    session(data, Some(web()));
+}
+
+fn session(data: &[u8], web: Option<Web>) {
     const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     thread_local! {
         static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
@@ -183,28 +233,28 @@ pub fn connection(data: &[u8]) {
     let beginning = if how & 1 == 0 { &b""[..] } else { BEGINNING };
     RUNTIME.with(|runtime| {
         LocalSet::new().block_on(runtime, async {
-            let board = board();
+            let table = table();
             let (here, there) = UnixStream::pair().expect("two sockets");
             let (mut reading, mut writing) = there.into_split();
-            let port = Rc::new(Port { serves: Serves::All, is_plain: true, tls: None });
+            let port = port(web);
             let arrived = Arrived { carrier: Carrier::Unix(here), port, peer: "fuzz".into() };
-            let served = spawn_local(serve(board.clone(), 1, arrived));
+            let served = spawn_local(serve(table.clone(), 1, arrived));
             let client = spawn_local(async move {
                 let _ = reading.read_to_end(&mut Vec::new()).await; // it may be reset
             });
-            // Each of these fails only when the server has hung up.
+            // Each of these fails only when the server has closed the connection.
             let _ = writing.write_all(beginning).await;
             for piece in cut {
                 let _ = writing.write_all(piece).await;
-                answer(&board);
+                answer(&table).await;
                 if how & 2 == 0 {
                     yield_now().await;
                 }
             }
             drop(writing);
             let over = async {
-                while !served.is_finished() || board.has_open() {
-                    answer(&board);
+                while !served.is_finished() || table.has_open() {
+                    answer(&table).await;
                     yield_now().await;
                 }
             };
@@ -212,8 +262,8 @@ pub fn connection(data: &[u8]) {
             assert!(ended.is_ok(), "the connection does not end: {data:?}");
             timeout(SESSION_TIMEOUT, client).await.expect("the client ends").expect("no panic");
             served.await.expect("no panic");
-            assert!(board.connections.borrow().is_empty());
-            assert_eq!(board.assembling.held(), 0);
+            assert!(table.connections.borrow().is_empty());
+            assert_eq!(table.assembling.held(), 0);
         });
     });
 }
@@ -224,11 +274,11 @@ mod tests {
 
     use super::*;
 
-    /// A small generator of its own: the same bytes at every run.
-    struct Dice(u64);
+    /// A small random generator: the same bytes at every run.
+    struct Rng(u64);
 
-    impl Dice {
-        fn roll(&mut self, sides: usize) -> usize {
+    impl Rng {
+        fn below(&mut self, sides: usize) -> usize {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
             self.0 ^= self.0 << 17;
@@ -237,11 +287,11 @@ mod tests {
 
         fn mutate(&mut self, seed: &[u8]) -> Vec<u8> {
             let mut data = BytesMut::from(seed);
-            for _ in 0..self.roll(6) {
-                let at = self.roll(data.len());
-                match self.roll(4) {
-                    0 => data[at] = self.roll(256) as u8,
-                    1 => data[at] ^= 1 << self.roll(8),
+            for _ in 0..self.below(6) {
+                let at = self.below(data.len());
+                match self.below(4) {
+                    0 => data[at] = self.below(256) as u8,
+                    1 => data[at] ^= 1 << self.below(8),
                     2 => data.truncate(at + 1),
                     _ => {
                         let copy = data[at..].to_vec();
@@ -253,13 +303,13 @@ mod tests {
         }
     }
 
-    fn rehearse(target: fn(&[u8]), seeds: &[&[u8]], rounds: usize) {
-        let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    fn run_mutated(target: fn(&[u8]), seeds: &[&[u8]], rounds: usize) {
+        let mut random_state = Rng(0x9e37_79b9_7f4a_7c15);
         target(b"");
         for seed in seeds {
             target(seed);
             for _ in 0..rounds {
-                target(&dice.mutate(seed));
+                target(&random_state.mutate(seed));
             }
         }
     }
@@ -273,16 +323,21 @@ mod tests {
 
     #[test]
     fn any_bytes_are_deframed() {
-        rehearse(deframe, &[b"\x20\0\0\0\0\x03one\0\0\0\0\0\x01\0\0\0\x01x", SESSIONS[0]], 3000);
+        run_mutated(deframe, &[b"\x20\0\0\0\0\x03one\0\0\0\0\0\x01\0\0\0\x01x", SESSIONS[0]], 3000);
     }
 
     #[test]
     fn any_bytes_are_watched() {
-        rehearse(watch, &SESSIONS, 2000);
+        run_mutated(watch, &SESSIONS, 2000);
     }
 
     #[test]
     fn any_session_ends() {
-        rehearse(connection, &SESSIONS, 1500);
+        run_mutated(connection, &SESSIONS, 1500);
+    }
+
+    #[test]
+    fn any_session_on_a_port_of_http_alone_ends() {
+        run_mutated(web_connection, &SESSIONS, 1500);
     }
 }

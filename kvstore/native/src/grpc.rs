@@ -1,10 +1,10 @@
-//! gRPC's words over HTTP/2: framing of messages, timeouts, statuses, and refusals in grpc-go's texts.
+//! gRPC over HTTP/2: framing of messages, timeouts, statuses, and errors with grpc-go's texts.
 //!
 //! ```text
 //! message = 1 byte "compressed" · 4 bytes length, big endian · body
 //! ```
 //!
-//! Nothing here knows sockets, streams or Python.
+//! Nothing here uses sockets, streams or Python.
 
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -76,7 +76,7 @@ impl Status {
         map
     }
 
-    /// A whole answer without messages.
+    /// A complete response without messages.
     pub fn response(&self, http: StatusCode) -> Response<()> {
         let mut response = Response::new(());
         *response.status_mut() = http;
@@ -107,7 +107,7 @@ pub fn ok_response(is_gzip: bool) -> Response<()> {
     response
 }
 
-/// Frame one message, given in pieces, compressed. An empty one is not made larger.
+/// Frame one message, given in pieces, compressed. An empty one is not compressed.
 pub fn compress(pieces: &[&[u8]]) -> Bytes {
     let mut out = vec![0; PREFIX_BYTES];
     if pieces.iter().any(|piece| !piece.is_empty()) {
@@ -134,7 +134,7 @@ fn percent_encode(text: &[u8]) -> HeaderValue {
             out.put_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         }
     }
-    // What was written is printable ASCII only, so this cannot fail; a text lost is no reason to die.
+    // The text is printable ASCII, so this cannot fail; if it did, the text would be lost.
     HeaderValue::from_maybe_shared(out.freeze()).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
@@ -168,7 +168,7 @@ pub fn parse_timeout(text: &[u8]) -> Result<Duration, String> {
     Ok(Duration::from_nanos(count.saturating_mul(unit_ns)))
 }
 
-/// How the client compresses its messages; it is answered likewise.
+/// How the client compresses its messages; the responses are compressed in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Identity,
@@ -216,36 +216,36 @@ impl Encoding {
     }
 }
 
-/// Bytes held for requests that are not whole yet, over all connections.
-pub struct Assembling {
+/// The budget of bytes of incomplete requests, over all connections.
+pub struct AssemblyBudget {
     bytes: Cell<usize>,
     limit: usize,
 }
 
-impl Assembling {
+impl AssemblyBudget {
     pub fn new(limit: usize) -> Rc<Self> {
-        Rc::new(Assembling { bytes: Cell::new(0), limit })
+        Rc::new(AssemblyBudget { bytes: Cell::new(0), limit })
     }
 
-    /// How much of it is held now.
+    /// How much of it is reserved now.
     #[cfg(any(test, fuzzing))]
     pub fn held(&self) -> usize {
         self.bytes.get()
     }
 }
 
-/// What one request holds of that budget, until it is dropped.
-pub struct Held {
-    budget: Rc<Assembling>,
+/// The part of that budget that one request has reserved, until it is dropped.
+pub struct Reservation {
+    budget: Rc<AssemblyBudget>,
     bytes: usize,
 }
 
-impl Held {
-    pub fn new(budget: &Rc<Assembling>) -> Self {
-        Held { budget: budget.clone(), bytes: 0 }
+impl Reservation {
+    pub fn new(budget: &Rc<AssemblyBudget>) -> Self {
+        Reservation { budget: budget.clone(), bytes: 0 }
     }
 
-    /// Hold more; an error if the budget is used up.
+    /// Reserve more; an error if the budget is used up.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Status> {
         let all = self.budget.bytes.get() + bytes;
         if all > self.budget.limit {
@@ -262,7 +262,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.release();
     }
@@ -270,39 +270,39 @@ impl Drop for Held {
 
 /// Cuts the bytes of one request stream into messages.
 ///
-/// A message that came in one piece is a slice of it; one that did not is put together, and what that
-/// holds counts against the common budget.
+/// A message that arrived in one piece is a slice of it; any other is assembled, and its bytes count
+/// against the common budget.
 pub struct Deframer {
     chunk: Bytes,
     parts: BytesMut,
-    held: Held,
+    held: Reservation,
     limit: usize,
     encoding: Encoding,
 }
 
 impl Deframer {
-    pub fn new(limit: usize, encoding: Encoding, budget: &Rc<Assembling>) -> Self {
+    pub fn new(limit: usize, encoding: Encoding, budget: &Rc<AssemblyBudget>) -> Self {
         Deframer {
             chunk: Bytes::new(),
             parts: BytesMut::new(),
-            held: Held::new(budget),
+            held: Reservation::new(budget),
             limit,
             encoding,
         }
     }
 
-    /// Add what arrived; the last chunk must have been used up by `next_message`.
+    /// Add a chunk; `next_message` must have consumed the last one.
     pub fn push(&mut self, chunk: Bytes) {
         debug_assert!(self.chunk.is_empty());
         self.chunk = chunk;
     }
 
-    /// Tell whether a message has begun that is not whole.
-    pub fn is_torn(&self) -> bool {
+    /// Tell whether a message has begun that is not complete.
+    pub fn is_incomplete(&self) -> bool {
         !self.parts.is_empty() || !self.chunk.is_empty()
     }
 
-    /// Take the next whole message, if there is one.
+    /// Take the next complete message, if there is one.
     pub fn next_message(&mut self) -> Result<Option<Bytes>, Status> {
         let message =
             if self.parts.is_empty() { self.take_from_chunk() } else { self.take_from_parts() }?;
@@ -345,7 +345,7 @@ impl Deframer {
         Ok(Some(std::mem::take(&mut self.parts).freeze()))
     }
 
-    /// Return the size of the message with its prefix, if the prefix is whole.
+    /// Return the size of the message with its prefix, if the prefix is complete.
     fn message_size(&self, bytes: &[u8]) -> Result<Option<usize>, Status> {
         let Some(prefix) = bytes.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
         let [flag, length @ ..] = *prefix;
@@ -383,7 +383,7 @@ mod tests {
         let bodies: [&[u8]; 4] = [b"one", b"", b"a longer third message", b"x"];
         let stream: Vec<u8> = bodies.iter().flat_map(|body| framed(body)).collect();
         for size in 1..=stream.len() {
-            let budget = Assembling::new(1 << 20);
+            let budget = AssemblyBudget::new(1 << 20);
             let mut deframer = Deframer::new(1 << 10, Encoding::Identity, &budget);
             let mut seen = Vec::new();
             for chunk in stream.chunks(size) {
@@ -393,14 +393,14 @@ mod tests {
                 }
             }
             assert_eq!(seen, bodies);
-            assert!(!deframer.is_torn());
+            assert!(!deframer.is_incomplete());
             assert_eq!(budget.held(), 0);
         }
     }
 
     #[test]
     fn the_budget_of_unfinished_messages_holds_and_is_given_back() {
-        let budget = Assembling::new(8);
+        let budget = AssemblyBudget::new(8);
         let mut first = Deframer::new(100, Encoding::Identity, &budget);
         first.push(Bytes::from_static(b"\0\0\0\0\x20ab"));
         assert_eq!(first.next_message(), Ok(None));
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn compressed_messages_come_back() {
         for pieces in [&[&b"one "[..], b"two"][..], &[b"", b"x"], &[b""], &[]] {
-            let budget = Assembling::new(1 << 20);
+            let budget = AssemblyBudget::new(1 << 20);
             let mut deframer = Deframer::new(1 << 10, Encoding::Gzip, &budget);
             deframer.push(compress(pieces));
             assert_eq!(deframer.next_message(), Ok(Some(pieces.concat().into())));

@@ -1,8 +1,12 @@
-//! HTTP/1.1: one connection of hyper's, its bodies, and what follows an upgrade.
+//! HTTP/1.1: one connection of hyper's, its bodies, and the bytes after an upgrade.
 //!
-//! Headers have to come in time: those of the first request as a handshake does, those of the next ones
-//! within a longer one. After a 101 the
-//! connection is the exchange's own: its bytes are frames, deliveries leave as they are.
+//! Headers have timeouts: the first request's is that of a handshake, those of the next ones are longer.
+//! After a 101 the connection belongs to the exchange: its bytes are frames, deliveries are sent as they
+//! are.
+//!
+//! ```text
+//! serve_requests (hyper) ──idle──► wait_idle (a socket, no buffers) ──first bytes──► serve_requests
+//! ```
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -11,125 +15,282 @@ use std::io;
 use std::pin::{pin, Pin};
 use std::rc::Rc;
 use std::task::{ready, Context, Poll};
+use std::time::{Duration, Instant};
 
-use ::http::{Request, Response, StatusCode};
+use ::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use ::http::{Method, Request, Response, StatusCode, Version};
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::sleep;
+use tokio::io::ReadBuf;
+use tokio::time::{sleep, timeout};
 
-use crate::grpc::{self, Held};
+use crate::call_table::{CallTable, Conn};
+use crate::grpc;
 use crate::http::{
-    asks_for_websocket, poll_whole, Exchange, Fault, Intake, Piece, Refusal, Taken, TOO_LARGE, TORN,
+    asks_for_upgrade, comes_whole, read_whole, BodyError, BodyReader, Exchange, Piece, Refusal,
+    Taken, DISCARDED_MAX, INCOMPLETE,
 };
 use crate::outgoing::{Outgoing, SEND_STEP_BYTES};
-use crate::switchboard::{Conn, Switchboard};
+use crate::shared_socket::{HyperIo, SharedSocket};
 use crate::wire::Socket;
 
 const HEADERS_MAX: usize = 128;
 const READ_BYTES: usize = 16 << 10;
+const FIRST_READ_BYTES: usize = 1 << 10;
+const IDLE_AFTER: Duration = Duration::from_secs(2);
+const MANY_CONNECTIONS: usize = 256; // from here on at once
+const LINGER: Duration = Duration::from_secs(1);
+const BUFFER_MIN: usize = 8 << 10; // hyper's
 
-/// The exchange that takes the connection over, once it is upgraded.
-type Heir = Rc<RefCell<Option<(OnUpgrade, Exchange)>>>;
+/// The exchange that owns the connection after an upgrade.
+type UpgradedExchange = Rc<RefCell<Option<Exchange>>>;
 
-/// Serve an HTTP/1.1 connection to its end.
-pub async fn serve(board: &Rc<Switchboard>, conn: &Rc<Conn>, socket: Socket) -> hyper::Result<()> {
-    let heir = Heir::default();
-    let service = service_fn(|request: Request<Incoming>| {
-        let (board, conn, heir) = (board.clone(), conn.clone(), heir.clone());
-        async move {
-            let answered = answer(&board, &conn, &heir, request).await;
-            Ok::<_, Infallible>(
-                answered.unwrap_or_else(|refusal| refusal.response().map(AnswerBody::Plain)),
-            )
-        }
-    });
-    let mut serving = pin!(http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(board.options.header_timeout)
-        .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(socket), service)
-        .with_upgrades());
-    tokio::select! {
-        result = serving.as_mut() => result?,
-        () = first_is_late(board, conn) => {
-            let peer = &conn.peer;
-            let notice = format!("connection closed: HTTP/1.1: no request in time: {peer}");
-            board.inbox.add_notice(notice);
-            return Ok(());
-        }
-        () = conn.stopped.notified() => {
-            serving.as_mut().graceful_shutdown();
-            conn.is_dismissed.set(true);
-            serving.as_mut().await?;
-        }
-    }
-    let inherited = heir.borrow_mut().take();
-    if let Some((upgrade, exchange)) = inherited {
-        conn.is_dismissed.set(true);
-        let io = TokioIo::new(upgrade.await?);
-        Tunnel { io, exchange, intake: Intake::default(), leaving: Bytes::new() }.await;
-    }
-    Ok(())
+/// How `serve_requests` ended.
+enum End {
+    Exit(hyper::Result<()>),
+    Silent,
+    Late,
 }
 
-/// Wait until the first request should have come and has not.
-async fn first_is_late(board: &Switchboard, conn: &Conn) {
-    sleep(board.options.handshake_timeout).await;
-    if conn.is_used.get() {
+/// Serve an HTTP/1.1 connection to its end.
+pub async fn serve(table: &Rc<CallTable>, conn: &Rc<Conn>, socket: Socket) -> hyper::Result<()> {
+    let socket = Rc::new(SharedSocket::new(socket));
+    loop {
+        let upgraded = UpgradedExchange::default();
+        // In a box, so that a connection that sleeps does not keep the room that talking takes.
+        let end = Box::pin(serve_requests(table, conn, &upgraded, &socket)).await;
+        let inherited = upgraded.borrow_mut().take();
+        if let (Some(exchange), End::Exit(Ok(()))) = (inherited, &end) {
+            conn.was_told_to_close.set(true);
+            Tunnel { socket, exchange, body_reader: BodyReader::default(), leaving: Bytes::new() }
+                .await;
+            return Ok(());
+        }
+        match end {
+            End::Exit(result) => {
+                close(conn, &socket).await;
+                return result;
+            }
+            End::Silent if wait_idle(conn, &socket).await => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Let hyper serve requests, until the connection ends or becomes idle.
+async fn serve_requests(
+    table: &Rc<CallTable>,
+    conn: &Rc<Conn>,
+    upgraded: &UpgradedExchange,
+    socket: &Rc<SharedSocket>,
+) -> End {
+    let service = service_fn(|request: Request<Incoming>| {
+        let (table, conn, upgraded) = (table.clone(), conn.clone(), upgraded.clone());
+        let socket = socket.clone();
+        let busy = Busy::new(&conn);
+        conn.requests.set(conn.requests.get() + 1);
+        async move {
+            let answered = answer(&table, &conn, &upgraded, &socket, request).await;
+            socket.note_buffered();
+            let answered = answered.unwrap_or_else(|refusal| refusal.response().map(Kind::Plain));
+            Ok::<_, Infallible>(answered.map(|kind| AnswerBody { kind, _busy: busy }))
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(conn.port.limits.header_timeout)
+        .max_headers(HEADERS_MAX);
+    if conn.port.web.is_some() {
+        let header_bytes_max = conn.port.limits.header_bytes_max as usize;
+        builder.max_buf_size(header_bytes_max.max(BUFFER_MIN));
+    }
+    let io = TokioIo::new(HyperIo(socket.clone()));
+    let mut serving = builder.serve_connection(io, service);
+    let may_sleep = conn.port.web.is_some();
+    let begun_with = conn.requests.get();
+    let mut is_told = false;
+    // Idle means after a request: an incomplete head does not restart its timeout.
+    let mut silence = pin!(becomes_idle(table, conn, socket, begun_with));
+    let end = loop {
+        tokio::select! {
+            biased; // hyper's work comes first
+            result = &mut serving => break End::Exit(result),
+            () = first_request_timeout(conn) => {
+                let peer = &conn.peer;
+                let notice = format!("connection closed: HTTP/1.1: no request in time: {peer}");
+                table.inbox.add_notice(notice);
+                break End::Late;
+            }
+            () = conn.is_stopping_now(), if !is_told => {
+                is_told = true;
+                conn.was_told_to_close.set(true);
+                Pin::new(&mut serving).graceful_shutdown();
+            }
+            () = drain_timeout(conn) => break End::Late,
+            () = silence.as_mut(), if may_sleep && !is_told => break End::Silent,
+        }
+    };
+    socket.unread(serving.into_parts().read_buf);
+    end
+}
+
+/// Wait for the timeout of the first request.
+async fn first_request_timeout(conn: &Conn) {
+    sleep(conn.port.limits.handshake_timeout).await;
+    if conn.requests.get() > 0 {
         pending::<()>().await;
     }
 }
 
-/// Answer one request; an error is an answer too, of our own.
+/// Wait until a draining connection has had the time for a first request, and had none.
+async fn drain_timeout(conn: &Conn) {
+    conn.grace_is_over().await;
+    if conn.requests.get() > 0 {
+        pending::<()>().await;
+    }
+}
+
+/// Wait until a connection has had more than so many requests and is idle: for a while, or at once if
+/// there are many connections.
+async fn becomes_idle(table: &CallTable, conn: &Conn, socket: &SharedSocket, begun_with: u64) {
+    let mut armed = None; // with so many requests
+    let mut timer = pin!(sleep(IDLE_AFTER));
+    poll_fn(|cx| loop {
+        let requests = conn.requests.get();
+        if requests == begun_with
+            || conn.busy.get() > 0
+            || conn.stopping.get()
+            || !socket.is_flushed()
+        {
+            return Poll::Pending; // hyper wakes this task, too
+        }
+        if table.connections.borrow().len() > MANY_CONNECTIONS {
+            return Poll::Ready(());
+        }
+        if armed.is_none() {
+            timer.as_mut().reset((Instant::now() + IDLE_AFTER).into());
+            armed = Some(requests);
+        }
+        ready!(timer.as_mut().poll(cx));
+        if armed.take() == Some(requests) {
+            return Poll::Ready(());
+        }
+    })
+    .await;
+}
+
+/// Wait for the next request without hyper, whose buffers are most of what an idle connection takes.
+///
+/// False if the client disconnects, the server drains, or the connection is idle for too long.
+async fn wait_idle(conn: &Conn, socket: &SharedSocket) -> bool {
+    if socket.has_unread() {
+        return true;
+    }
+    let time = conn.port.limits.header_timeout.saturating_sub(IDLE_AFTER);
+    let arrived = tokio::select! {
+        arrived = poll_fn(|cx| poll_some(socket, cx)) => arrived.unwrap_or_default(),
+        () = sleep(time) => Bytes::new(),
+        () = conn.is_stopping_now() => Bytes::new(),
+    };
+    if arrived.is_empty() {
+        conn.was_told_to_close.set(true);
+        let _ = poll_fn(|cx| socket.poll_shutdown(cx)).await; // an error: it is closed
+        return false;
+    }
+    socket.unread(arrived);
+    true
+}
+
+fn poll_some(socket: &SharedSocket, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    let mut bytes = [0; FIRST_READ_BYTES];
+    let mut buffer = ReadBuf::new(&mut bytes);
+    ready!(socket.poll_read(cx, &mut buffer))?;
+    Poll::Ready(Ok(Bytes::copy_from_slice(buffer.filled())))
+}
+
+/// Close the connection. On a port of HTTP alone incoming bytes are read for a while: unread bytes would
+/// make the kernel reset the connection and drop the last answer.
+async fn close(conn: &Conn, socket: &SharedSocket) {
+    let closing = async {
+        poll_fn(|cx| socket.poll_shutdown(cx)).await?;
+        let mut discarded = 0;
+        while conn.port.web.is_some() && discarded < DISCARDED_MAX {
+            match poll_fn(|cx| poll_some(socket, cx)).await?.len() {
+                0 => break,
+                size => discarded += size,
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    let _ = timeout(LINGER, closing).await; // its result does not matter
+}
+
+/// While there is one, a request is being read or answered.
+struct Busy(Rc<Conn>);
+
+impl Busy {
+    fn new(conn: &Rc<Conn>) -> Self {
+        conn.busy.set(conn.busy.get() + 1);
+        Busy(conn.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+    }
+}
+
+/// Answer one request; errors are answered, too.
 async fn answer(
-    board: &Rc<Switchboard>,
+    table: &Rc<CallTable>,
     conn: &Rc<Conn>,
-    heir: &Heir,
-    mut request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Refusal> {
-    conn.is_used.set(true);
-    let asks = asks_for_websocket(request.headers());
-    let upgrade = asks.then(|| hyper::upgrade::on(&mut request));
+    upgraded: &UpgradedExchange,
+    socket: &Rc<SharedSocket>,
+    request: Request<Incoming>,
+) -> Result<Response<Kind>, Refusal> {
+    table.inbox.note_poll();
+    let port = &conn.port;
+    let size = request.body().size_hint().exact();
+    // On a port of HTTP alone a request with a body cannot be upgraded.
+    let asks = asks_for_upgrade(port, request.headers()) && (port.web.is_none() || size == Some(0));
     let (parts, mut body) = request.into_parts();
-    let exchange = match body.size_hint().exact() {
-        Some(size) if upgrade.is_none() => {
-            if size > board.options.http_body_bytes_max as u64 {
-                return Err(TOO_LARGE);
-            }
-            let (mut whole, mut held) = (Vec::new(), Held::new(&board.assembling));
-            let read = poll_fn(|cx| {
-                poll_whole(board, &mut whole, &mut held, cx, |cx| poll_piece(&mut body, cx))
-            });
-            let whole = match read.await {
+    let may_be_chunked = parts.version == Version::HTTP_11 && parts.method != Method::HEAD;
+    let exchange = if !asks && comes_whole(port, &parts, size)? {
+        let whole = match size {
+            Some(0) => Bytes::new(),
+            _ => match read_whole(table, port, |cx| poll_piece(&mut body, cx)).await {
                 Ok(whole) => whole,
-                Err(Fault::Refused(refusal)) => return Err(refusal),
-                Err(Fault::Gone) => return Err(TORN),
-            };
-            Exchange::open(board, conn, 0, &parts, Some(whole))?
+                Err(BodyError::Refused(refusal)) => return Err(refusal),
+                Err(BodyError::Gone) => return Err(INCOMPLETE),
+            },
+        };
+        Exchange::open(table, conn, 0, parts, Some(whole), false)?
+    } else {
+        let exchange = Exchange::open(table, conn, 0, parts, None, asks)?;
+        if !asks {
+            tokio::task::spawn_local(BodyTask::new(&exchange, body));
         }
-        _ => {
-            let exchange = Exchange::open(board, conn, 0, &parts, None)?;
-            if upgrade.is_none() {
-                tokio::task::spawn_local(BodyTask::new(&exchange, body));
-            }
-            exchange
-        }
+        exchange
     };
-    let head = poll_fn(|cx| exchange.poll_answer(cx, upgrade.is_some())).await?;
-    let switched = upgrade.filter(|_| head.status() == StatusCode::SWITCHING_PROTOCOLS);
-    let body = match switched {
-        Some(upgrade) => {
-            *heir.borrow_mut() = Some((upgrade, exchange));
-            AnswerBody::Plain(Bytes::new())
-        }
-        None => AnswerBody::Exchange { exchange, is_torn: false },
-    };
-    Ok(head.map(|()| body))
+    let head = poll_fn(|cx| exchange.poll_answer(cx, asks)).await?;
+    if asks && head.status() == StatusCode::SWITCHING_PROTOCOLS {
+        *upgraded.borrow_mut() = Some(exchange);
+        return Ok(head.map(|()| Kind::Plain(Bytes::new())));
+    }
+    // Chunks of this one may be written past hyper: their number is not announced.
+    let is_chunked = port.web.is_some()
+        && may_be_chunked
+        && exchange.outgoing.rest_bytes().is_none()
+        && !matches!(head.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        && !head.headers().contains_key(CONTENT_LENGTH)
+        && !head.headers().contains_key(TRANSFER_ENCODING);
+    let socket = is_chunked.then(|| socket.clone());
+    Ok(head.map(|()| Kind::Exchange { exchange, is_incomplete: false, socket }))
 }
 
 fn poll_piece(body: &mut Incoming, cx: &mut Context<'_>) -> Piece {
@@ -147,21 +308,23 @@ fn poll_piece(body: &mut Incoming, cx: &mut Context<'_>) -> Piece {
 
 /// Reads a body into the inbox, beside the answer.
 struct BodyTask {
-    board: Rc<Switchboard>,
+    table: Rc<CallTable>,
     id: u64,
     outgoing: Rc<Outgoing>,
     body: Incoming,
-    intake: Intake,
+    body_reader: BodyReader,
+    _busy: Busy,
 }
 
 impl BodyTask {
     fn new(exchange: &Exchange, body: Incoming) -> Self {
         BodyTask {
-            board: exchange.board.clone(),
+            table: exchange.table.clone(),
             id: exchange.id,
             outgoing: exchange.outgoing.clone(),
             body,
-            intake: Intake::default(),
+            body_reader: BodyReader::default(),
+            _busy: Busy::new(&exchange.outgoing.conn),
         }
     }
 }
@@ -170,20 +333,33 @@ impl Future for BodyTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let BodyTask { board, id, outgoing, body, intake } = self.get_mut();
-        match intake.read(board, *id, outgoing, cx, |cx| poll_piece(body, cx)) {
+        let BodyTask { table, id, outgoing, body, body_reader, .. } = self.get_mut();
+        match body_reader.read(table, *id, outgoing, cx, |cx| poll_piece(body, cx)) {
             Taken::Waits => return Poll::Pending,
-            Taken::All => {}
-            Taken::Broken => board.client_gone(*id),
+            Taken::All | Taken::TooMuch => {}
+            Taken::Broken => table.client_disconnected(*id),
         }
         Poll::Ready(())
     }
 }
 
 /// The body of an answer.
-enum AnswerBody {
+struct AnswerBody {
+    kind: Kind,
+    _busy: Busy,
+}
+
+enum Kind {
     Plain(Bytes),
-    Exchange { exchange: Exchange, is_torn: bool },
+    Exchange { exchange: Exchange, is_incomplete: bool, socket: Option<Rc<SharedSocket>> },
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        if let Kind::Exchange { exchange, .. } = &self.kind {
+            exchange.outgoing.socket.take();
+        }
+    }
 }
 
 impl Body for AnswerBody {
@@ -194,26 +370,31 @@ impl Body for AnswerBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let (exchange, is_torn) = match self.get_mut() {
-            AnswerBody::Plain(bytes) if bytes.is_empty() => return Poll::Ready(None),
-            AnswerBody::Plain(bytes) => {
-                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
-            }
-            AnswerBody::Exchange { exchange, is_torn } => (exchange, is_torn),
+        let (exchange, is_incomplete, socket) = match &mut self.get_mut().kind {
+            Kind::Plain(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Kind::Plain(bytes) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Exchange { exchange, is_incomplete, socket } => (exchange, is_incomplete, socket),
         };
         exchange.outgoing.watch(cx);
         if exchange.outgoing.is_abandoned() {
             return Poll::Ready(Some(Err(io::ErrorKind::BrokenPipe.into())));
         }
-        if let Some(piece) = exchange.outgoing.take(&exchange.board, SEND_STEP_BYTES) {
+        let note = || socket.as_ref().inspect(|socket| socket.note_buffered());
+        if let Some(piece) = exchange.outgoing.take(&exchange.table, SEND_STEP_BYTES) {
+            note();
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        let Some(status) = exchange.outgoing.status() else { return Poll::Pending };
+        let Some(status) = exchange.outgoing.status() else {
+            // The head is written; chunks may be written once it is flushed.
+            *exchange.outgoing.socket.borrow_mut() = socket.clone();
+            return Poll::Pending;
+        };
+        note();
         if status.code == grpc::OK {
             return Poll::Ready(None);
         }
-        if !std::mem::replace(is_torn, true) {
-            cx.waker().wake_by_ref(); // what was delivered leaves first: an error stops hyper at once
+        if !std::mem::replace(is_incomplete, true) {
+            cx.waker().wake_by_ref(); // send deliveries first: an error stops hyper at once
             return Poll::Pending;
         }
         Poll::Ready(Some(Err(io::ErrorKind::ConnectionAborted.into())))
@@ -224,9 +405,9 @@ impl Body for AnswerBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            AnswerBody::Plain(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            AnswerBody::Exchange { exchange, .. } => match exchange.outgoing.rest_bytes() {
+        match &self.kind {
+            Kind::Plain(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Exchange { exchange, .. } => match exchange.outgoing.rest_bytes() {
                 Some(rest) => SizeHint::with_exact(rest as u64),
                 None => SizeHint::default(),
             },
@@ -236,9 +417,9 @@ impl Body for AnswerBody {
 
 /// A connection after its upgrade.
 struct Tunnel {
-    io: TokioIo<Upgraded>,
+    socket: Rc<SharedSocket>,
     exchange: Exchange,
-    intake: Intake,
+    body_reader: BodyReader,
     leaving: Bytes,
 }
 
@@ -247,14 +428,14 @@ impl Future for Tunnel {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        let Exchange { board, id, outgoing } = &this.exchange;
+        let Exchange { table, id, outgoing } = &this.exchange;
         outgoing.watch(cx);
         if outgoing.is_abandoned() {
             return Poll::Ready(());
         }
-        let io = &mut this.io;
-        let taken = this.intake.read(board, *id, outgoing, cx, |cx| poll_bytes(io, cx));
-        if taken == Taken::Broken {
+        let socket = &this.socket;
+        let taken = this.body_reader.read(table, *id, outgoing, cx, |cx| poll_bytes(socket, cx));
+        if matches!(taken, Taken::Broken | Taken::TooMuch) {
             return Poll::Ready(());
         }
         if ready!(this.poll_write(cx)).is_ok() {
@@ -265,34 +446,34 @@ impl Future for Tunnel {
 }
 
 impl Tunnel {
-    /// Write what waits; ready at the end.
+    /// Write queued bytes; ready at the end.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Exchange { board, outgoing, .. } = &self.exchange;
+        let Exchange { table, outgoing, .. } = &self.exchange;
         loop {
             if self.leaving.is_empty() {
-                match outgoing.take(board, SEND_STEP_BYTES) {
+                match outgoing.take(table, SEND_STEP_BYTES) {
                     Some(piece) => self.leaving = piece,
                     None => break,
                 }
             }
-            let count = ready!(Pin::new(&mut self.io).poll_write(cx, &self.leaving))?;
+            let count = ready!(self.socket.poll_write(cx, &self.leaving))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.leaving.advance(count);
         }
-        ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+        ready!(self.socket.poll_flush(cx))?;
         if !outgoing.is_ended() {
             return Poll::Pending;
         }
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        self.socket.poll_shutdown(cx)
     }
 }
 
-fn poll_bytes(io: &mut TokioIo<Upgraded>, cx: &mut Context<'_>) -> Piece {
+fn poll_bytes(socket: &SharedSocket, cx: &mut Context<'_>) -> Piece {
     let mut bytes = [0; READ_BYTES];
     let mut buffer = ReadBuf::new(&mut bytes);
-    Poll::Ready(match ready!(Pin::new(io).poll_read(cx, &mut buffer)) {
+    Poll::Ready(match ready!(socket.poll_read(cx, &mut buffer)) {
         Err(_) => Some(Err(())),
         Ok(()) if buffer.filled().is_empty() => None,
         Ok(()) => Some(Ok(Bytes::copy_from_slice(buffer.filled()))),

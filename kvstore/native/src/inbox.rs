@@ -1,19 +1,19 @@
-//! Where the loop thread leaves what arrived and the driver's thread takes it, all at once.
+//! The queue from the loop thread to the driver's thread, which takes a batch at once.
 //!
 //! ```text
 //! loop thread                          driver's thread
 //! add_call, add_frame, ... ──► Inbox ──► wait(timeout), take()
 //! ```
 //!
-//! Law: one lock, held for a few pushes or one swap, never while somebody is woken. The order within one
-//! stream is kept: opened, its frames, half-closed, gone.
+//! Invariant: one lock, held for a few pushes or one swap, never while a thread is woken. The order within
+//! one stream is kept: opened, its frames, half-closed, disconnected.
 //!
-//! What the loop thread leaves wakes the driver's only when the loop thread has nothing more to do at
-//! once (`ring_if_owed`, before it parks), or has looked at `LOOKS_MAX` connections since: a turn then
-//! finds all that came together, and the two do not wait for one another's lock.
+//! The driver's thread is woken only when the loop thread has nothing more to do at once
+//! (`notify_if_due`, before it parks), or has polled `POLLS_MAX` connections since: a turn then gets
+//! everything that arrived together, and the two threads do not wait for one another's lock.
 //!
-//! Limits: what waits untaken is bounded in calls (`add_call` refuses) and in bytes (readers pause),
-//! and one take hands out at most `calls_max` calls and about `bytes_max` bytes.
+//! Limits: queued calls (`add_call` refuses) and queued bytes (readers pause) are bounded, and one take
+//! returns at most `calls_max` calls and about `bytes_max` bytes.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -25,15 +25,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::bell::{Bell, PipeBell, Waited};
-use crate::callers::Callers;
-use crate::http::HttpRequest;
+use crate::http::{Arrival, HttpRequest};
+use crate::peer_table::PeerTable;
+use crate::wakeup::{PipeWakeup, Waited, Wakeup};
 
-/// The metadata of one call that the node looks at.
+/// The metadata of one call that the node uses.
 pub type Metadata = Vec<(&'static str, String)>;
 
 const NOTICES_MAX: usize = 64;
-const LOOKS_MAX: u32 = 64;
+const POLLS_MAX: u32 = 64;
 
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -65,12 +65,14 @@ pub struct Arrivals {
     pub opened: Vec<Opened>,
     pub frames: VecDeque<(u64, Bytes)>,
     pub requests: Vec<HttpRequest>,
+    pub arrived: Vec<Arrival>, // requests on ports of HTTP alone
     pub half_closed: Vec<u64>,
     pub gone: Vec<u64>,
+    pub writable: Vec<u64>, // streams with so few unsent bytes as `notify_writable` asked for
     pub notices: Vec<String>,
 }
 
-/// How much of one stream was read but not taken; forgotten at every full take.
+/// How much of one stream was read but not taken; reset at every complete take.
 #[derive(Default)]
 pub struct ReadAhead {
     frames: usize,
@@ -91,13 +93,14 @@ pub struct Inbox {
     limits: Limits,
     generation: AtomicU64,
     state: Mutex<State>,
-    bell: Bell,
-    shared: OnceLock<PipeBell>, // for a sleeper that waits for other descriptors too
-    is_shared: AtomicBool,      // the sleep under way is such a one
-    is_owed: AtomicBool,        // the driver's thread sleeps and there is something for it
-    looks: AtomicU32,           // at connections, while that was so
-    is_drained: AtomicBool,     // after a drain began: nothing is in flight
-    pub callers: Callers,
+    wakeup: Wakeup,
+    shared: OnceLock<PipeWakeup>, // for a sleeper that waits for other descriptors, too
+    is_shared: AtomicBool,        // the current sleep uses it
+    is_notify_due: AtomicBool,    // the driver's thread sleeps and has work
+    polls: AtomicU32,             // of connections, since then
+    is_drained: AtomicBool,       // after a drain began: nothing is in flight
+    wakes_for_notices: bool,
+    pub peers: PeerTable,
 }
 
 impl Inbox {
@@ -114,14 +117,20 @@ impl Inbox {
             limits,
             generation: AtomicU64::new(1),
             state: Mutex::new(state),
-            bell: Bell::new()?,
+            wakeup: Wakeup::new()?,
             shared: OnceLock::new(),
             is_shared: AtomicBool::new(false),
-            is_owed: AtomicBool::new(false),
-            looks: AtomicU32::new(0),
+            is_notify_due: AtomicBool::new(false),
+            polls: AtomicU32::new(0),
             is_drained: AtomicBool::new(false),
-            callers: Callers::default(),
+            wakes_for_notices: false,
+            peers: PeerTable::default(),
         })
+    }
+
+    /// An inbox for a driver that polls only when it is woken.
+    pub fn waking_for_notices(limits: Limits) -> io::Result<Self> {
+        Ok(Inbox { wakes_for_notices: true, ..Inbox::new(limits)? })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -132,31 +141,33 @@ impl Inbox {
         state.pending = true;
         if state.waiting {
             state.waiting = false;
-            self.is_owed.store(true, Ordering::Release);
+            self.is_notify_due.store(true, Ordering::Release);
         }
     }
 
-    /// Wake the driver's thread, if it sleeps and something is here.
-    pub fn ring_if_owed(&self) {
-        if self.is_owed.load(Ordering::Acquire) && self.is_owed.swap(false, Ordering::AcqRel) {
-            self.looks.store(0, Ordering::Relaxed);
+    /// Wake the driver's thread, if it sleeps and something is queued.
+    pub fn notify_if_due(&self) {
+        if self.is_notify_due.load(Ordering::Acquire)
+            && self.is_notify_due.swap(false, Ordering::AcqRel)
+        {
+            self.polls.store(0, Ordering::Relaxed);
             match self.shared.get() {
-                Some(shared) if self.is_shared.load(Ordering::Acquire) => shared.ring(),
-                _ => self.bell.ring(),
+                Some(shared) if self.is_shared.load(Ordering::Acquire) => shared.notify(),
+                _ => self.wakeup.notify(),
             }
         }
     }
 
-    /// Note that a connection is looked at: whoever has much to do may not park for long.
-    pub fn note_look(&self) {
-        if self.is_owed.load(Ordering::Relaxed)
-            && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX
+    /// Count a poll of a connection: a busy loop thread may not park for long.
+    pub fn note_poll(&self) {
+        if self.is_notify_due.load(Ordering::Relaxed)
+            && self.polls.fetch_add(1, Ordering::Relaxed) >= POLLS_MAX
         {
-            self.ring_if_owed();
+            self.notify_if_due();
         }
     }
 
-    /// Leave a unary or server-stream call; false means too much is waiting already.
+    /// Queue a unary or server-stream call; false: the queue is full.
     pub fn add_call(&self, call: Call) -> bool {
         let mut state = self.lock();
         if state.arrivals.calls.len() >= self.limits.waiting_calls_max {
@@ -168,7 +179,7 @@ impl Inbox {
         true
     }
 
-    /// Leave a request that is no gRPC; false means too much is waiting already.
+    /// Queue a request that is not gRPC; false: the queue is full.
     pub fn add_request(&self, request: HttpRequest) -> bool {
         let mut state = self.lock();
         if state.arrivals.requests.len() >= self.limits.waiting_calls_max {
@@ -176,6 +187,18 @@ impl Inbox {
         }
         state.bytes += request.body.as_ref().map_or(0, Bytes::len);
         state.arrivals.requests.push(request);
+        self.signal(&mut state);
+        true
+    }
+
+    /// Queue a request of a port of HTTP alone; false: the queue is full.
+    pub fn add_arrival(&self, arrival: Arrival) -> bool {
+        let mut state = self.lock();
+        if state.arrivals.arrived.len() >= self.limits.waiting_calls_max {
+            return false;
+        }
+        state.bytes += arrival.body.as_ref().map_or(0, Bytes::len);
+        state.arrivals.arrived.push(arrival);
         self.signal(&mut state);
         true
     }
@@ -192,7 +215,7 @@ impl Inbox {
         false
     }
 
-    /// Leave a new bidi stream; false means too much is waiting already.
+    /// Queue a new bidi stream; false: the queue is full.
     pub fn add_opened(&self, opened: Opened) -> bool {
         let mut state = self.lock();
         if state.arrivals.opened.len() >= self.limits.waiting_calls_max {
@@ -203,7 +226,7 @@ impl Inbox {
         true
     }
 
-    /// Leave a stream's message; false asks the reader to pause until the waker is woken.
+    /// Queue a stream's message; false: the reader pauses until the waker is woken.
     pub fn add_frame(&self, id: u64, message: Bytes, ahead: &mut ReadAhead, waker: &Waker) -> bool {
         let mut state = self.lock();
         let generation = self.generation.load(Ordering::Relaxed);
@@ -224,7 +247,7 @@ impl Inbox {
         !full
     }
 
-    /// Tell whether a reader that was asked to pause must still do so.
+    /// Tell whether a paused reader stays paused.
     pub fn is_paused(&self, ahead: &ReadAhead) -> bool {
         ahead.generation == self.generation.load(Ordering::Acquire)
     }
@@ -235,27 +258,37 @@ impl Inbox {
         self.signal(&mut state);
     }
 
-    pub fn add_gone(&self, id: u64) {
+    pub fn add_disconnected(&self, id: u64) {
         let mut state = self.lock();
         state.arrivals.gone.push(id);
         self.signal(&mut state);
     }
 
-    /// Leave a line for the log; wakes nobody, and what is over the limit is dropped.
+    pub fn add_writable(&self, id: u64) {
+        let mut state = self.lock();
+        state.arrivals.writable.push(id);
+        self.signal(&mut state);
+    }
+
+    /// Queue a line for the log, which does not wake the driver's thread; lines over the limit are
+    /// dropped.
     pub fn add_notice(&self, text: String) {
-        let notices = &mut self.lock().arrivals.notices;
-        if notices.len() < NOTICES_MAX {
-            notices.push(text);
+        let mut state = self.lock();
+        if state.arrivals.notices.len() < NOTICES_MAX {
+            state.arrivals.notices.push(text);
+            if self.wakes_for_notices {
+                self.signal(&mut state);
+            }
         }
     }
 
     /// Make a waiting `wait`, or the next one, return.
     pub fn wake(&self) {
         self.signal(&mut self.lock());
-        self.ring_if_owed();
+        self.notify_if_due();
     }
 
-    /// Note whether a drain is over; wakes the driver's thread when it is.
+    /// Set whether a drain is complete; wakes the driver's thread when it is.
     pub fn set_drained(&self, is_drained: bool) {
         if is_drained != self.is_drained.swap(is_drained, Ordering::AcqRel) && is_drained {
             self.wake();
@@ -266,49 +299,51 @@ impl Inbox {
         self.is_drained.load(Ordering::Acquire)
     }
 
-    /// Note that the loop ended by itself.
+    /// Note that the loop has failed.
     pub fn fail(&self, reason: String) {
         let mut state = self.lock();
         state.failure.get_or_insert(reason);
         self.signal(&mut state);
         drop(state);
-        self.ring_if_owed();
+        self.notify_if_due();
     }
 
     pub fn failure(&self) -> Option<String> {
         self.lock().failure.clone()
     }
 
-    /// Wait until something is here, `wake` was called, a signal came or the time is over.
+    /// Wait until something is queued, `wake` was called, a signal came or the timeout is over.
     pub fn wait(&self, timeout: Duration) -> io::Result<Waited> {
         {
             let mut state = self.lock();
             if state.pending || timeout.is_zero() {
-                return Ok(Waited::Over);
+                return Ok(Waited::Exit);
             }
-            self.bell.arm();
+            self.wakeup.arm();
             state.waiting = true;
         }
-        let waited = self.bell.wait(timeout);
+        let waited = self.wakeup.wait(timeout);
         self.lock().waiting = false;
         waited
     }
 
-    /// Return the descriptor for a sleeper that waits for others too, between `arm` and `disarm`.
+    /// Return the descriptor for a sleeper that waits for others, too, between `arm` and `disarm`.
     pub fn descriptor(&self) -> io::Result<RawFd> {
         if self.shared.get().is_none() {
-            let _ = self.shared.set(PipeBell::new()?); // set already: that one serves as well
+            let _ = self.shared.set(PipeWakeup::new()?); // set already by another thread
         }
-        Ok(self.shared.get().map_or(-1, PipeBell::descriptor))
+        Ok(self.shared.get().map_or(-1, PipeWakeup::descriptor))
     }
 
-    /// Begin a sleep that the descriptor becoming readable ends; false: something is here already.
+    /// Begin a sleep that the descriptor ends; false: something is queued already.
     pub fn arm(&self) -> bool {
         let mut state = self.lock();
-        if let (Some(shared), false) = (self.shared.get(), state.pending) {
-            shared.arm();
-            self.is_shared.store(true, Ordering::Release);
-            state.waiting = true;
+        if let Some(shared) = self.shared.get() {
+            shared.arm(); // always: earlier notifications are known now
+            if !state.pending {
+                self.is_shared.store(true, Ordering::Release);
+                state.waiting = true;
+            }
         }
         state.waiting
     }
@@ -319,19 +354,19 @@ impl Inbox {
         self.is_shared.store(false, Ordering::Release);
     }
 
-    /// Tell whether a take would bring something, or `wake` was called.
+    /// Tell whether a take would return something, or `wake` was called.
     pub fn is_pending(&self) -> bool {
         self.lock().pending
     }
 
-    /// Take all that is here, up to the limits of one take.
+    /// Take everything, up to the limits of one take.
     pub fn take(&self) -> Arrivals {
         let (taken, paused) = {
             let mut state = self.lock();
             state.pending = false;
             let mut taken = std::mem::take(&mut state.arrivals);
             if state.bytes > self.limits.bytes_max || taken.calls.len() > self.limits.calls_max {
-                self.leave_rest(&mut state, &mut taken);
+                self.put_back_rest(&mut state, &mut taken);
             } else {
                 state.bytes = 0;
             }
@@ -348,8 +383,8 @@ impl Inbox {
         taken
     }
 
-    /// Put what is over one take's limits back.
-    fn leave_rest(&self, state: &mut State, taken: &mut Arrivals) {
+    /// Put back what is over the limits of one take.
+    fn put_back_rest(&self, state: &mut State, taken: &mut Arrivals) {
         let mut left_bytes = self.limits.bytes_max;
         let mut fit = |position: usize, size: usize, count_max: usize| {
             if position >= count_max || (size > left_bytes && position > 0) {

@@ -2,20 +2,22 @@
 //!
 //! ```text
 //! clients ◄──► connection, stream (loop thread) ──► inbox ──► Server.poll  ──► Python
-//!                                   switchboard ◄── outbox ◄── Server.flush ◄──
+//!                                   call table  ◄── outbox ◄── Server.flush ◄──
 //! ```
 //!
-//! Requests cross to Python in one call as lists of tuples, answers come back in one call. The crate
-//! knows paths, numbers and bytes, and no meaning. No thread of its own ever takes Python's lock.
+//! Requests go to Python in one call as lists of tuples, answers come back in one call. The crate handles
+//! paths, numbers and bytes and does not interpret them. Its own threads never take Python's lock.
 
 #![forbid(unsafe_code)]
 
 mod authority;
-mod bell;
-mod callers;
+mod call_table;
 mod calls;
+mod client;
 mod connection;
+mod connection_info;
 mod crossing;
+mod date;
 mod frames;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -23,13 +25,18 @@ mod grpc;
 mod http;
 mod http1;
 mod http2;
+mod http_crossing;
 mod inbox;
 mod outbox;
 mod outgoing;
+mod peer_table;
+mod port;
 mod serve;
+mod shared_socket;
 mod stream;
-mod switchboard;
 mod tls;
+mod trust;
+mod wakeup;
 pub mod wal;
 mod wire;
 

@@ -1,5 +1,6 @@
-//! What the driver's thread hands over in one flush, already in bytes of our own.
+//! The batch of one flush from the driver's thread, copied from Python's objects.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -8,7 +9,7 @@ use crate::grpc::{Status, PREFIX_BYTES};
 use crate::http::HttpResponse;
 
 const ARENA_BYTES: usize = 16 << 10;
-const SMALL_BYTES: usize = 2 << 10; // replies up to this share an arena; one that lingers pins it
+const SMALL_BYTES: usize = 2 << 10; // replies up to this share an arena, which lives as long as each of them
 
 pub struct Reply {
     pub id: u64,
@@ -28,16 +29,43 @@ pub struct End {
     pub text: Bytes,
 }
 
-/// One flush. A tail stands once, however many deliveries share it.
+/// Bytes for answers; each names its tail.
+pub enum Write {
+    One { id: u64, tail: usize }, // already counted as queued
+    All { ids: Vec<u64>, tail: usize },
+}
+
+/// Bytes that deliveries share.
+pub struct Tail {
+    pub bytes: Bytes,
+    chunk: OnceCell<Bytes>, // encoded for HTTP/1.1; also shared
+}
+
+impl Tail {
+    pub fn chunk(&self) -> &Bytes {
+        self.chunk.get_or_init(|| {
+            let head = format!("{:x}\r\n", self.bytes.len());
+            let mut chunk = BytesMut::with_capacity(head.len() + self.bytes.len() + 2);
+            chunk.put_slice(head.as_bytes());
+            chunk.put_slice(&self.bytes);
+            chunk.put_slice(b"\r\n");
+            chunk.freeze()
+        })
+    }
+}
+
+/// One flush. A tail is stored once, however many deliveries share it.
 #[derive(Default)]
 pub struct Outbox {
     pub replies: Vec<Reply>,
     pub heads: Vec<u8>,
-    pub tails: Vec<Bytes>,
+    pub tails: Vec<Tail>,
     pub deliveries: Vec<Delivery>,
     pub ends: Vec<End>,
-    pub cuts: Vec<End>, // of streams that were given what cannot be sent
+    pub cuts: Vec<End>, // of streams with a message that cannot be sent
     pub responses: Vec<HttpResponse>,
+    pub writes: Vec<Write>, // of a server of HTTP alone
+    pub resumed: Vec<u64>,  // bodies to read on
     arena: BytesMut,
     send_bytes_max: usize,
 }
@@ -45,6 +73,20 @@ pub struct Outbox {
 impl Outbox {
     pub fn new(send_bytes_max: usize) -> Self {
         Outbox { send_bytes_max, ..Outbox::default() }
+    }
+
+    /// Add bytes for deliveries; return their index.
+    pub fn add_tail(&mut self, bytes: Bytes) -> usize {
+        self.tails.push(Tail { bytes, chunk: OnceCell::new() });
+        self.tails.len() - 1
+    }
+
+    /// Tell whether it has nothing that a server of HTTP alone sends.
+    pub fn is_empty(&self) -> bool {
+        self.responses.is_empty()
+            && self.writes.is_empty()
+            && self.ends.is_empty()
+            && self.resumed.is_empty()
     }
 
     pub fn add_reply(&mut self, id: u64, code: u32, body: &[u8]) {

@@ -1,14 +1,13 @@
-//! What waits to be sent on one open stream, gRPC's or HTTP's.
+//! The send queue of one open stream, gRPC's or HTTP's.
 //!
 //! ```text
-//! Switchboard ──► Outgoing.begin / deliver / end ──► queue ──► h2, hyper or a socket
+//! CallTable ──► Outgoing.begin / deliver / end ──► queue ──► h2, hyper or a socket
 //! ```
 //!
-//! Law: what is delivered leaves in order, then the end; only the first end counts. Bytes in the queue
-//! are bounded by the stream's limit, and each one that leaves is told to the driver's thread.
+//! Invariant: deliveries are sent in order, then the end; only the first end counts. Bytes in the queue
+//! are bounded by the stream's limit, and every byte sent is counted for the driver's thread.
 //!
-//! Small messages flushed together leave in one DATA frame; a large shared tail is not copied. It knows
-//! neither sockets nor who reads.
+//! Small messages flushed together are sent in one DATA frame; a large shared tail is not copied.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,10 +20,11 @@ use std::time::Instant;
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::SendStream;
 
+use crate::call_table::{CallTable, Conn, Lag, Payload, Window};
 use crate::grpc::{self, Status, PREFIX_BYTES};
 use crate::http::HttpResponse;
-use crate::outbox::put_message_prefix;
-use crate::switchboard::{Conn, Lag, Payload, Switchboard};
+use crate::outbox::{put_message_prefix, Tail};
+use crate::shared_socket::{Direct, SharedSocket};
 
 const COALESCED_BYTES: usize = 16 << 10; // one full DATA frame
 const SHARED_TAIL_BYTES: usize = 8 << 10; // smaller tails are cheaper to copy than to chain
@@ -32,7 +32,7 @@ pub const SEND_STEP_BYTES: usize = 64 << 10;
 
 struct Chunk {
     bytes: Bytes,
-    message_bytes: usize, // without prefixes; what the driver counts
+    message_bytes: usize, // without prefixes, as the driver counts them
     continues: bool,      // the message goes on in the next chunk
 }
 
@@ -57,6 +57,10 @@ impl Queue {
     fn push(&mut self, head: &[u8], tail: &Bytes, is_grpc: bool) {
         let size = head.len() + tail.len();
         self.bytes += size;
+        if !is_grpc && head.is_empty() && self.staging.is_empty() && self.chunks.is_empty() {
+            let chunk = Chunk { bytes: tail.clone(), message_bytes: size, continues: false };
+            return self.chunks.push_back(chunk); // alone it need not be copied
+        }
         let copied = if tail.len() >= SHARED_TAIL_BYTES { 0 } else { tail.len() };
         if self.staging.len() + PREFIX_BYTES + head.len() + copied > COALESCED_BYTES {
             self.seal();
@@ -80,19 +84,23 @@ impl Queue {
         self.chunks.push_back(chunk);
     }
 
+    fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.staging.is_empty()
+    }
+
     fn push_whole(&mut self, bytes: Bytes, message_bytes: usize) {
         self.seal();
         self.bytes += message_bytes;
         self.chunks.push_back(Chunk { bytes, message_bytes, continues: false });
     }
 
-    /// How many bytes could leave at once; nothing if nothing waits.
+    /// How many bytes could be sent at once; none if the queue is empty.
     fn front_bytes(&mut self) -> Option<usize> {
         self.seal();
         self.chunks.front().map(|chunk| chunk.bytes.len())
     }
 
-    /// Take up to so many bytes from the front, and what they count as.
+    /// Take up to so many bytes from the front, with their count of message bytes.
     fn take(&mut self, bytes_max: usize) -> Option<(Bytes, usize)> {
         let chunk = self.chunks.front_mut()?;
         let piece = chunk.bytes.split_to(bytes_max.min(chunk.bytes.len()));
@@ -108,7 +116,7 @@ impl Queue {
         Some((piece, credit))
     }
 
-    /// Drop what was not begun to be sent.
+    /// Drop the chunks whose sending has not begun.
     fn drop_unsent(&mut self) {
         self.seal();
         let mut keep = usize::from(self.is_partly_sent);
@@ -120,7 +128,7 @@ impl Queue {
     }
 }
 
-/// What came of sending.
+/// The result of sending.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent {
     All,
@@ -130,6 +138,7 @@ pub enum Sent {
 
 /// The writing half of a stream.
 pub struct Outgoing {
+    pub id: Cell<u64>, // once it is in the call table
     pub conn: Rc<Conn>,
     pub http_stream: u32,
     pub deadline: Option<Instant>,
@@ -137,18 +146,22 @@ pub struct Outgoing {
     is_grpc: bool,
     pub ends_by_itself: Cell<bool>, // of a gRPC stream: the server's answer is bounded
     pub is_gzip: bool,
-    answer: RefCell<Option<HttpResponse>>, // of a request that is no gRPC
+    answer: RefCell<Option<HttpResponse>>, // of a request that is not gRPC
     is_answered: Cell<bool>,
     queue: RefCell<Queue>,
     status: RefCell<Option<Status>>,
     is_abandoned: Cell<bool>,
     waker: RefCell<Option<Waker>>,
+    reader: RefCell<Option<Waker>>, // if another task than the writer's reads the body
+    pub stream: RefCell<Option<SendStream<Payload>>>, // HTTP/2: of an answer that was begun
+    pub socket: RefCell<Option<Rc<SharedSocket>>>, // HTTP/1.1: of an answer in chunks that was begun
 }
 
 impl Outgoing {
     /// The half of a gRPC stream: messages get their prefix.
     pub fn new(conn: Rc<Conn>, http_stream: u32, deadline: Option<Instant>, is_gzip: bool) -> Self {
         Outgoing {
+            id: Cell::new(0),
             conn,
             http_stream,
             deadline,
@@ -162,15 +175,20 @@ impl Outgoing {
             status: RefCell::default(),
             is_abandoned: Cell::new(false),
             waker: RefCell::new(None),
+            reader: RefCell::new(None),
+            stream: RefCell::new(None),
+            socket: RefCell::new(None),
         }
     }
 
-    /// The half of a request that is no gRPC: bytes leave as they are.
+    /// The half of a request that is not gRPC: bytes are sent as they are.
     pub fn plain(conn: Rc<Conn>, http_stream: u32) -> Self {
-        Outgoing { is_grpc: false, ..Outgoing::new(conn, http_stream, None, false) }
+        let window = conn.port.web.as_ref().map(|web| Window::new(web.window_bytes));
+        let lag = Arc::new(Lag::with_window(window));
+        Outgoing { is_grpc: false, lag, ..Outgoing::new(conn, http_stream, None, false) }
     }
 
-    /// Let this task be woken when there is something to send, or an end.
+    /// Wake this task when there is something to send, or an end.
     pub fn watch(&self, cx: &Context<'_>) {
         let waker = &mut *self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -178,13 +196,25 @@ impl Outgoing {
         }
     }
 
-    fn stir(&self) {
+    /// Wake this task when the body may be read on.
+    pub fn watch_reader(&self, cx: &Context<'_>) {
+        *self.reader.borrow_mut() = Some(cx.waker().clone());
+    }
+
+    /// Wake the task that waits to read the body.
+    pub fn wake_reader(&self) {
+        if let Some(waker) = self.reader.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 
-    /// Queue one message; an error means that the reader is hopelessly slow.
+    /// Queue one message; an error: too many bytes are unsent.
     pub fn deliver(&self, head: &[u8], tail: &Bytes, limit: usize) -> Result<(), Status> {
         if self.is_ended() {
             return Ok(());
@@ -206,8 +236,39 @@ impl Outgoing {
         } else {
             queue.push(head, tail, self.is_grpc);
         }
-        self.stir();
+        self.wake();
         Ok(())
+    }
+
+    /// Send bytes directly, if the queue is empty and the socket takes them at once.
+    pub fn send_at_once(&self, direct_writes: &Cell<usize>, tail: &Tail) -> bool {
+        if self.is_grpc || !self.queue.borrow().is_empty() {
+            return false;
+        }
+        let size = tail.bytes.len();
+        if size == 0 {
+            return true; // an empty chunk would be the end
+        }
+        if let Some(stream) = &mut *self.stream.borrow_mut() {
+            stream.reserve_capacity(size);
+            let is_sent = stream.capacity() >= size
+                && stream.send_data(self.conn.payload(tail.bytes.clone()), false).is_ok();
+            if !is_sent {
+                return false; // the task will see a closed socket
+            }
+        } else if let Some(socket) =
+            self.socket.borrow().as_ref().filter(|_| size <= SEND_STEP_BYTES)
+        {
+            direct_writes.set(direct_writes.get() + 1);
+            match socket.write_directly(tail.chunk()) {
+                Direct::Written => {}
+                Direct::Begun => self.wake(),
+                Direct::Not => return false,
+            }
+        } else {
+            return false;
+        }
+        true
     }
 
     /// Queue one message that has its prefix already.
@@ -223,14 +284,19 @@ impl Outgoing {
     fn deliver_whole(&self, bytes: Bytes, message_bytes: usize) {
         self.queue.borrow_mut().push_whole(bytes, message_bytes);
         self.lag.queued.fetch_add(message_bytes as u64, Ordering::SeqCst);
-        self.stir();
+        self.wake();
     }
 
-    /// Answer a request that is no gRPC; only the first answer counts.
-    pub fn begin(&self, answer: HttpResponse) {
+    /// Answer a request that is not gRPC; only the first answer counts. A complete answer is its own end,
+    /// and nothing after it is sent.
+    pub fn begin(&self, mut answer: HttpResponse) {
         if !self.is_grpc && !self.is_ended() && !self.is_answered.replace(true) {
+            let body = answer.body.take();
             *self.answer.borrow_mut() = Some(answer);
-            self.stir();
+            match body {
+                Some(body) => self.finish_with(body),
+                None => self.wake(),
+            }
         }
     }
 
@@ -240,7 +306,7 @@ impl Outgoing {
     }
 
     /// Queue the only bytes of an answer, and its end.
-    pub fn finish_with(&self, body: Bytes) {
+    fn finish_with(&self, body: Bytes) {
         if !body.is_empty() {
             let size = body.len();
             self.deliver_whole(body, size);
@@ -251,14 +317,15 @@ impl Outgoing {
     /// Let the stream end after what is queued; only the first end counts.
     pub fn end(&self, status: Status) {
         self.status.borrow_mut().get_or_insert(status);
-        self.stir();
+        self.wake();
+        self.wake_reader(); // the rest of the body is discarded
     }
 
     pub fn is_grpc(&self) -> bool {
         self.is_grpc
     }
 
-    /// Tell whether this is a call to be answered, rather than a stream that lasts.
+    /// Tell whether this is a call with a bounded answer, rather than an endless stream.
     pub fn is_call(&self) -> bool {
         if self.is_grpc {
             self.ends_by_itself.get()
@@ -276,10 +343,10 @@ impl Outgoing {
         self.status.borrow().clone()
     }
 
-    /// Stop at once: there is nobody to send to.
+    /// Stop at once, because the client has disconnected.
     pub fn abandon(&self) {
         self.is_abandoned.set(true);
-        self.stir();
+        self.wake();
     }
 
     pub fn is_abandoned(&self) -> bool {
@@ -290,25 +357,25 @@ impl Outgoing {
         self.queue.borrow_mut().front_bytes().is_some()
     }
 
-    /// How many bytes are still to leave, when that is known: after an orderly end.
+    /// How many bytes are still to be sent, if that is known: after an orderly end.
     pub fn rest_bytes(&self) -> Option<usize> {
         let is_whole = self.status.borrow().as_ref().is_some_and(|status| status.code == grpc::OK);
         is_whole.then(|| self.queue.borrow().bytes)
     }
 
-    /// Take up to so many bytes of what waits.
-    pub fn take(&self, board: &Switchboard, bytes_max: usize) -> Option<Bytes> {
+    /// Take up to so many queued bytes.
+    pub fn take(&self, table: &CallTable, bytes_max: usize) -> Option<Bytes> {
         let queue = &mut *self.queue.borrow_mut();
         queue.seal();
         let (piece, credit) = queue.take(bytes_max)?;
-        board.note_sent(&self.lag, credit as u64);
+        table.note_sent(self.id.get(), &self.lag, credit as u64);
         Some(piece)
     }
 
-    /// Send what waits, as far as the stream's window allows.
+    /// Send queued bytes, as far as the stream's window allows.
     pub fn send(
         &self,
-        board: &Switchboard,
+        table: &CallTable,
         send: &mut SendStream<Payload>,
         cx: &mut Context<'_>,
     ) -> Sent {
@@ -326,7 +393,7 @@ impl Outgoing {
             if send.send_data(self.conn.payload(piece), false).is_err() {
                 return Sent::Broken;
             }
-            board.note_sent(&self.lag, credit as u64);
+            table.note_sent(self.id.get(), &self.lag, credit as u64);
         }
         Sent::All
     }

@@ -1,5 +1,6 @@
-//! The loop thread: binds, accepts, hands outboxes over, keeps deadlines, stops.
+//! The loop thread: binds, accepts, dispatches outboxes, enforces deadlines, stops.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -14,19 +15,20 @@ use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver, UnboundedSender};
 use tokio::task::{spawn_local, JoinHandle, LocalSet};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::callers::NO_SLOT;
-use crate::connection::{self, Arrived, Port, Serves};
+use crate::call_table::{CallTable, Lags, Options, Route};
+use crate::connection::{self, Arrived};
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
-use crate::switchboard::{Lags, Options, Route, Switchboard};
+use crate::peer_table::NO_SLOT;
+use crate::port::{Port, PortLimits, Serves, Web};
 use crate::tls::{Settings, Tls};
 use crate::wire::Carrier;
 
 const LISTEN_BACKLOG: u32 = 4096;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15); // as Go's listeners have it
-const DRAIN_LOOK: Duration = Duration::from_millis(2);
-const DISMISSED_WITHIN: Duration = Duration::from_secs(1); // who does not answer is not waited for
+const DRAIN_POLL: Duration = Duration::from_millis(2);
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1); // how long a drain waits for them
 const LATEST: Duration = Duration::from_secs(1 << 30);
 
 #[derive(Clone, Debug)]
@@ -35,24 +37,26 @@ pub enum Place {
     Unix { path: String },
 }
 
-/// A place to listen at, and what may be spoken there: plaintext, TLS or both.
+/// An address to listen at, and its protocols: plaintext, TLS or both.
 #[derive(Clone, Debug)]
 pub struct Address {
     pub place: Place,
     pub is_plain: bool,
-    pub is_tls: bool,
+    pub tls: Option<usize>, // index of the settings
     pub serves: Serves,
+    pub limits: PortLimits,
+    pub web: Option<Web>,
 }
 
 pub enum Command {
-    Flush(Outbox),
+    Flush(Box<Outbox>),
     Drain,
     Stop { grace: Duration },
 }
 
-/// Why an address cannot be listened on.
+/// The error of an address that cannot be bound.
 pub struct BindError {
-    pub address: usize, // its place in the list
+    pub address: usize, // its index in the list
     pub error: io::Error,
 }
 
@@ -71,16 +75,16 @@ pub struct Loop {
     pub commands: UnboundedSender<Command>,
     /// Ports in the order of the addresses; 0 for unix sockets.
     pub ports: Vec<u16>,
-    over: Arc<Over>,
+    over: Arc<Exit>,
 }
 
 #[derive(Default)]
-struct Over {
+struct Exit {
     is_over: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Over {
+impl Exit {
     fn set(&self) {
         *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
@@ -93,29 +97,31 @@ impl Loop {
         addresses: Vec<Address>,
         routes: HashMap<String, Route>,
         options: Options,
-        tls: Option<Settings>,
+        tls: Vec<Settings>,
         inbox: Arc<Inbox>,
         lags: Arc<Lags>,
     ) -> Result<Self, BindError> {
-        let (commands, orders) = unbounded_channel();
+        let (commands, received) = unbounded_channel();
         let (started, starting) = mpsc::channel();
-        let over = Arc::new(Over::default());
+        let over = Arc::new(Exit::default());
         let thread_over = over.clone();
         let run = move || {
             let failing = inbox.clone();
             let result = catch_unwind(AssertUnwindSafe(|| {
-                let tls = match tls.map(Tls::new).transpose() {
-                    Ok(tls) => tls.map(Rc::new),
-                    Err(text) => {
-                        let address = addresses.iter().position(|each| each.is_tls);
-                        let error = io::Error::other(text);
-                        let _ =
-                            started.send(Err(BindError { address: address.unwrap_or(0), error }));
-                        return Ok(());
+                let mut loaded = Vec::new();
+                for (place, settings) in tls.into_iter().enumerate() {
+                    match Tls::new(settings) {
+                        Ok(tls) => loaded.push(Rc::new(tls)),
+                        Err(text) => {
+                            let address = addresses.iter().position(|each| each.tls == Some(place));
+                            let (address, error) = (address.unwrap_or(0), io::Error::other(text));
+                            let _ = started.send(Err(BindError { address, error }));
+                            return Ok(());
+                        }
                     }
-                };
-                let board = Switchboard::new(options, routes, inbox, lags);
-                serve(&addresses, tls, board, orders, &started)
+                }
+                let table = CallTable::new(options, routes, inbox, lags);
+                serve(&addresses, &loaded, table, received, &started)
             }));
             match result {
                 Ok(Ok(())) => {}
@@ -123,6 +129,7 @@ impl Loop {
                 Err(panic) => failing.fail(panic_text(&*panic)),
             }
             thread_over.set();
+            failing.wake();
         };
         let whole = |error| BindError { address: 0, error };
         thread::Builder::new().name("transport".into()).spawn(run).map_err(whole)?;
@@ -133,15 +140,20 @@ impl Loop {
         }
     }
 
-    /// Wait until the thread is over; false when it is not in time.
-    pub fn wait_over(&self, time: Duration) -> bool {
+    /// Tell whether the thread has ended.
+    pub fn is_over(&self) -> bool {
+        *self.over.is_over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wait for the end of the thread; false on a timeout.
+    pub fn wait_exit(&self, time: Duration) -> bool {
         let is_over = self.over.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.over.changed.wait_timeout_while(is_over, time, |is_over| !*is_over);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panic: {}", text.unwrap_or("of an unknown kind"))
@@ -149,15 +161,15 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 fn serve(
     addresses: &[Address],
-    tls: Option<Rc<Tls>>,
-    board: Switchboard,
-    orders: UnboundedReceiver<Command>,
+    tls: &[Rc<Tls>],
+    table: CallTable,
+    commands: UnboundedReceiver<Command>,
     started: &mpsc::Sender<Result<Vec<u16>, BindError>>,
 ) -> io::Result<()> {
-    let inbox = board.inbox.clone();
+    let inbox = table.inbox.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .on_thread_park(move || inbox.ring_if_owed())
+        .on_thread_park(move || inbox.notify_if_due())
         .build()?;
     let local = LocalSet::new();
     local.block_on(&runtime, async move {
@@ -166,11 +178,16 @@ fn serve(
         for (place, address) in addresses.iter().enumerate() {
             match bind(&address.place).await {
                 Ok((socket, port)) => {
-                    let tls = tls.clone().filter(|_| address.is_tls);
-                    let Address { is_plain, serves, .. } = *address;
-                    listeners
-                        .push(Listener { socket, port: Rc::new(Port { serves, is_plain, tls }) });
                     ports.push(port);
+                    let port = Rc::new(Port {
+                        serves: address.serves,
+                        is_plain: address.is_plain,
+                        tls: address.tls.and_then(|place| tls.get(place)).cloned(),
+                        limits: address.limits.clone(),
+                        web: address.web.clone(),
+                        connections: Cell::new(0),
+                    });
+                    listeners.push(Listener { socket, port });
                 }
                 Err(error) => {
                     let _ = started.send(Err(BindError { address: place, error }));
@@ -178,14 +195,14 @@ fn serve(
                 }
             }
         }
-        let board = Rc::new(board);
+        let table = Rc::new(table);
         let accepting: Vec<JoinHandle<()>> = listeners
             .into_iter()
-            .map(|listener| spawn_local(accept(board.clone(), listener)))
+            .map(|listener| spawn_local(accept(table.clone(), listener)))
             .collect();
-        let timing = spawn_local(keep_deadlines(board.clone()));
+        let timing = spawn_local(keep_deadlines(table.clone()));
         if started.send(Ok(ports)).is_ok() {
-            obey(&board, orders, accepting).await;
+            run_commands(&table, commands, accepting).await;
         }
         timing.abort();
     });
@@ -223,7 +240,7 @@ impl Drop for Socket {
     }
 }
 
-async fn accept(board: Rc<Switchboard>, listener: Listener) {
+async fn accept(table: Rc<CallTable>, listener: Listener) {
     let mut is_failing = false;
     loop {
         let accepted = match &listener.socket {
@@ -238,18 +255,22 @@ async fn accept(board: Rc<Switchboard>, listener: Listener) {
         match accepted {
             Ok((carrier, peer)) => {
                 is_failing = false;
-                if board.connections.borrow().len() >= board.options.connections_max {
-                    let limit = board.options.connections_max;
-                    board.inbox.add_notice(format!("connection refused: limit {limit}: {peer}"));
+                let port = listener.port.clone();
+                let limit = table.options.connections_max.min(port.limits.connections_max);
+                if table.connections.borrow().len() >= table.options.connections_max
+                    || port.connections.get() >= port.limits.connections_max
+                {
+                    table.inbox.add_notice(format!("connection refused: limit {limit}: {peer}"));
                     continue;
                 }
-                let id = board.next_id(NO_SLOT);
-                let arrived = Arrived { carrier, port: listener.port.clone(), peer };
-                spawn_local(connection::serve(board.clone(), id, arrived));
+                let id = table.next_id(NO_SLOT);
+                port.connections.set(port.connections.get() + 1);
+                let arrived = Arrived { carrier, port, peer };
+                spawn_local(connection::serve(table.clone(), id, arrived));
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
-                    board.inbox.add_notice(format!("cannot accept connections: {error}"));
+                    table.inbox.add_notice(format!("cannot accept connections: {error}"));
                 }
                 sleep(ACCEPT_PAUSE).await;
             }
@@ -257,8 +278,7 @@ async fn accept(board: Rc<Switchboard>, listener: Listener) {
     }
 }
 
-/// Set what is wished for on a connection; where it cannot be, it is only slower, or a client that is
-/// no more is noticed later.
+/// Set socket options; if that fails the connection is slower, or a dead client is detected later.
 fn tune(socket: &TcpStream) {
     let _ = socket.set_nodelay(true);
     let _ = set_socket_keepalive(socket, true);
@@ -266,16 +286,16 @@ fn tune(socket: &TcpStream) {
     let _ = set_tcp_keepintvl(socket, TCP_KEEPALIVE);
 }
 
-/// End what is past its deadline.
-async fn keep_deadlines(board: Rc<Switchboard>) {
+/// End the calls and streams that are past their deadline.
+async fn keep_deadlines(table: Rc<CallTable>) {
     loop {
         let now = Instant::now();
         let next = loop {
-            let first = board.deadlines.borrow().first().copied();
+            let first = table.deadlines.borrow().first().copied();
             match first {
                 Some((deadline, id)) if deadline <= now => {
-                    board.deadlines.borrow_mut().pop_first();
-                    board.expire(id);
+                    table.deadlines.borrow_mut().pop_first();
+                    table.expire(id);
                 }
                 Some((deadline, _)) => break deadline,
                 None => break now + LATEST,
@@ -283,67 +303,61 @@ async fn keep_deadlines(board: Rc<Switchboard>) {
         };
         tokio::select! {
             () = sleep_until(next.into()) => {}
-            () = board.deadlines_changed.notified() => {}
+            () = table.deadlines_changed.notified() => {}
         }
     }
 }
 
-async fn obey(
-    board: &Rc<Switchboard>,
-    mut orders: UnboundedReceiver<Command>,
+async fn run_commands(
+    table: &Rc<CallTable>,
+    mut commands: UnboundedReceiver<Command>,
     mut accepting: Vec<JoinHandle<()>>,
 ) {
     let mut draining_since = None;
     let grace = loop {
         let order = match draining_since {
-            None => orders.recv().await,
-            Some(since) => order_while_draining(board, &mut orders, since).await,
+            None => commands.recv().await,
+            Some(since) => command_while_draining(table, &mut commands, since).await,
         };
         match order {
-            Some(Command::Flush(outbox)) => board.dispatch(outbox),
+            Some(Command::Flush(outbox)) => table.dispatch(*outbox).await,
             Some(Command::Drain) => {
-                dismiss(board, &mut accepting).await;
+                close_listeners(table, &mut accepting).await;
                 draining_since.get_or_insert_with(Instant::now);
             }
             Some(Command::Stop { grace }) => break grace,
             None => break Duration::ZERO, // the transport was dropped
         }
     };
-    board.stopping.set(true);
-    board.refuse_open();
-    dismiss(board, &mut accepting).await;
-    let drained = async {
-        while !board.connections.borrow().is_empty() {
-            board.connection_closed.notified().await;
-        }
-    };
-    let _ = timeout(grace, drained).await; // whoever is not done by then is cut off
+    table.stopping.set(true);
+    table.refuse_open();
+    close_listeners(table, &mut accepting).await;
+    let _ = timeout(grace, table.all_closed()).await; // then the others are closed
 }
 
-/// Close the listeners and tell every client to go once its calls are answered.
-async fn dismiss(board: &Switchboard, accepting: &mut Vec<JoinHandle<()>>) {
+/// Close the listeners and send GOAWAY to every client.
+async fn close_listeners(table: &CallTable, accepting: &mut Vec<JoinHandle<()>>) {
     for task in accepting.drain(..) {
         task.abort();
         let _ = task.await; // it was cancelled
     }
-    for conn in board.connections.borrow().values() {
-        conn.stopping.set(true);
-        conn.wake();
-        conn.stopped.notify_one();
+    table.is_draining.set(true);
+    for conn in table.connections.borrow().values() {
+        conn.stop();
     }
 }
 
-/// Wait for an order, and meanwhile tell the driver's thread whether anything is in flight.
-async fn order_while_draining(
-    board: &Switchboard,
-    orders: &mut UnboundedReceiver<Command>,
+/// Wait for a command, and meanwhile note whether anything is in flight.
+async fn command_while_draining(
+    table: &CallTable,
+    commands: &mut UnboundedReceiver<Command>,
     since: Instant,
 ) -> Option<Command> {
     loop {
-        let is_settled = since.elapsed() >= DISMISSED_WITHIN || !board.may_bring_more();
-        board.inbox.set_drained(is_settled && board.calls_in_flight() == 0);
-        if let Ok(order) = timeout(DRAIN_LOOK, orders.recv()).await {
-            return order;
+        let is_settled = since.elapsed() >= GOAWAY_TIMEOUT || !table.may_send_requests();
+        table.inbox.set_drained(is_settled && table.calls_in_flight() == 0);
+        if let Ok(command) = timeout(DRAIN_POLL, commands.recv()).await {
+            return command;
         }
     }
 }

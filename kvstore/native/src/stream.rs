@@ -13,10 +13,10 @@ use std::task::{Context, Poll};
 use ::http::StatusCode;
 use h2::{RecvStream, SendStream};
 
+use crate::call_table::{CallTable, Payload, Respond};
 use crate::grpc::{self, Deframer, Status};
 use crate::inbox::ReadAhead;
 use crate::outgoing::{Outgoing, Sent};
-use crate::switchboard::{Payload, Respond, Switchboard};
 
 /// The reading half of a bidi stream.
 pub struct Incoming {
@@ -32,9 +32,9 @@ impl Incoming {
     }
 }
 
-/// Sends and reads until the end. Its output is the order to tidy up.
+/// Sends and reads until the end.
 pub struct StreamTask {
-    pub board: Rc<Switchboard>,
+    pub table: Rc<CallTable>,
     pub id: u64,
     pub outgoing: Rc<Outgoing>,
     pub incoming: Option<Incoming>,
@@ -47,7 +47,7 @@ impl Future for StreamTask {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.board.inbox.note_look();
+        this.table.inbox.note_poll();
         this.outgoing.watch(cx);
         if this.outgoing.is_abandoned() {
             return Poll::Ready(());
@@ -56,11 +56,11 @@ impl Future for StreamTask {
         match this.write(cx) {
             Sent::Waits => Poll::Pending,
             Sent::All => {
-                this.board.take_stream(this.id);
+                this.table.take_stream(this.id);
                 Poll::Ready(())
             }
             Sent::Broken => {
-                this.board.client_gone(this.id);
+                this.table.client_disconnected(this.id);
                 Poll::Ready(())
             }
         }
@@ -69,14 +69,14 @@ impl Future for StreamTask {
 
 impl Drop for StreamTask {
     fn drop(&mut self) {
-        self.board.client_gone(self.id); // nothing is left to do after an orderly end
+        self.table.client_disconnected(self.id); // without effect after an orderly end
     }
 }
 
 impl StreamTask {
     fn read(&mut self, cx: &mut Context<'_>) {
         let Some(incoming) = &mut self.incoming else { return };
-        let inbox = &self.board.inbox;
+        let inbox = &self.table.inbox;
         if incoming.is_paused && inbox.is_paused(&incoming.ahead) {
             return;
         }
@@ -85,7 +85,7 @@ impl StreamTask {
             match incoming.deframer.next_message() {
                 Ok(Some(message)) => {
                     if self.outgoing.is_ended() {
-                        continue; // the node has ended it; what comes now is nobody's
+                        continue; // the node has ended it; discard the rest
                     }
                     if !inbox.add_frame(self.id, message, &mut incoming.ahead, cx.waker()) {
                         incoming.is_paused = true;
@@ -96,7 +96,7 @@ impl StreamTask {
                 Ok(None) => {}
                 Err(status) => {
                     self.incoming = None;
-                    return self.board.cut(self.id, status);
+                    return self.table.cut(self.id, status);
                 }
             }
             match incoming.body.poll_data(cx) {
@@ -108,14 +108,14 @@ impl StreamTask {
                 }
                 Poll::Ready(Some(Err(_))) => {
                     self.incoming = None;
-                    return self.board.client_gone(self.id);
+                    return self.table.client_disconnected(self.id);
                 }
                 Poll::Ready(None) => {
-                    let is_torn = incoming.deframer.is_torn();
+                    let is_incomplete = incoming.deframer.is_incomplete();
                     self.incoming = None;
-                    if is_torn {
+                    if is_incomplete {
                         let status = Status::new(grpc::UNKNOWN, "unexpected EOF");
-                        return self.board.cut(self.id, status);
+                        return self.table.cut(self.id, status);
                     }
                     if !self.outgoing.is_ended() {
                         inbox.add_half_closed(self.id);
@@ -126,7 +126,7 @@ impl StreamTask {
         }
     }
 
-    /// Send what there is; all is sent when the end is.
+    /// Send queued messages and the end.
     fn write(&mut self, cx: &mut Context<'_>) -> Sent {
         let outgoing = &self.outgoing;
         if outgoing.is_abandoned() {
@@ -142,7 +142,7 @@ impl StreamTask {
                     }
                 }
             };
-            match outgoing.send(&self.board, send, cx) {
+            match outgoing.send(&self.table, send, cx) {
                 Sent::All => {}
                 other => return other,
             }

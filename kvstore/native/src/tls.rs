@@ -1,36 +1,81 @@
-//! TLS of a listener: what etcd's flags say, from files that are looked at again for each handshake.
+//! TLS of a listener with etcd's settings, from files that are checked for changes at each handshake, or
+//! from bytes in memory.
 //!
-//! Law: files that did not change are not read again, and what was right once is served until something
-//! right takes its place: a renewal that is half written, or a key that does not fit, costs a warning
-//! per change and no handshake. A client's name is taken from its certificate only after the chain was
+//! Invariant: files that did not change are not read again, and working ones are used until other working
+//! ones replace them: a half-written renewal, or a key that does not fit, causes one warning per change
+//! and fails no handshake. A client's name is taken from its certificate only after the chain was
 //! verified.
+//!
+//! Of several certificates the one for the client's server name is served: configured names come before
+//! those in the certificates, earlier ones before later; the first certificate is the default.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::crypto::{aws_lc_rs, CryptoProvider};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{
-    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName,
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
 };
-use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use tokio_rustls::rustls::{ServerConfig, SupportedProtocolVersion};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use crate::connection_info::Identity;
+use crate::trust::{ClientAuth, ClientTrust};
 
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Where PEM is, or DER in the case of a CRL.
+#[derive(Clone, Debug)]
+pub enum Source {
+    File(PathBuf),
+    Memory(Vec<u8>),
+}
+
+impl Source {
+    fn read(&self) -> Result<Cow<'_, [u8]>, String> {
+        match self {
+            Source::File(path) => {
+                fs::read(path).map(Cow::Owned).map_err(|error| self.describe(&error))
+            }
+            Source::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
+        }
+    }
+
+    pub(crate) fn describe(&self, error: &dyn std::fmt::Display) -> String {
+        match self {
+            Source::File(path) => format!("{}: {error}", path.display()),
+            Source::Memory(_) => format!("the PEM given: {error}"),
+        }
+    }
+}
+
+/// A certificate with its chain, its key, and the names it serves.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    pub cert: Source,
+    pub key: Source,
+    pub names: Vec<String>, // empty: those in it
+}
 
 /// The settings, as the flags give them.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub cert: PathBuf,
-    pub key: PathBuf,
-    pub ca: Option<PathBuf>, // given: clients must have a certificate of it
-    pub crl: Option<PathBuf>,
+    pub pair: Pair,        // the default
+    pub others: Vec<Pair>, // chosen by server name
+    pub client_auth: ClientAuth,
+    pub authorities: Vec<(String, Source)>, // of clients, by name
+    pub crl: Option<Source>,
+    pub http2: bool,
     pub allowed_names: Vec<String>, // CN of clients; empty: any
     pub allowed_hosts: Vec<String>, // DNS names of clients; empty: any
     pub min_version: String,
@@ -41,12 +86,20 @@ pub struct Settings {
 /// Which states of the files were read: inode, size, and when content and inode were changed.
 type Stamp = Vec<Option<(u64, u64, i64, i64, i64, i64)>>;
 
+/// The configuration in use, and the state of the files it was read from.
+#[derive(Clone)]
+struct Current {
+    stamp: Stamp,
+    config: Arc<ServerConfig>,
+    trust: Arc<ClientTrust>,
+}
+
 pub struct Tls {
     settings: Settings,
     versions: Vec<&'static SupportedProtocolVersion>,
     provider: Arc<CryptoProvider>,
-    current: RefCell<Option<(Stamp, Arc<ServerConfig>)>>,
-    wrong: RefCell<Option<Stamp>>, // the last state that could not be used
+    current: RefCell<Option<Current>>,
+    failed_stamp: RefCell<Option<Stamp>>, // the last state that could not be used
 }
 
 impl Tls {
@@ -59,32 +112,33 @@ impl Tls {
             versions,
             provider: Arc::new(provider),
             current: RefCell::default(),
-            wrong: RefCell::default(),
+            failed_stamp: RefCell::default(),
         };
         tls.config()?;
         Ok(tls)
     }
 
-    /// Return what the next handshake is to use, and what is newly wrong with the files.
+    /// Return the configuration of the next handshake, and a warning if the files have become unusable.
     pub fn config(&self) -> Result<(Arc<ServerConfig>, Option<String>), String> {
         let stamp = self.stamp();
         let current = self.current.borrow().clone();
-        if let Some((of, config)) = &current {
-            if *of == stamp || self.wrong.borrow().as_ref() == Some(&stamp) {
-                return Ok((config.clone(), None));
+        if let Some(current) = &current {
+            if current.stamp == stamp || self.failed_stamp.borrow().as_ref() == Some(&stamp) {
+                return Ok((current.config.clone(), None));
             }
         }
         match (self.load(), current) {
-            (Ok(config), _) => {
+            (Ok((config, trust)), _) => {
                 let config = Arc::new(config);
-                *self.current.borrow_mut() = Some((stamp, config.clone()));
-                *self.wrong.borrow_mut() = None;
+                let current = Current { stamp, config: config.clone(), trust };
+                *self.current.borrow_mut() = Some(current);
+                *self.failed_stamp.borrow_mut() = None;
                 Ok((config, None))
             }
-            (Err(error), Some((_, config))) => {
-                *self.wrong.borrow_mut() = Some(stamp);
+            (Err(error), Some(current)) => {
+                *self.failed_stamp.borrow_mut() = Some(stamp);
                 let warning = format!("TLS files cannot be used, the last good ones are: {error}");
-                Ok((config, Some(warning)))
+                Ok((current.config, Some(warning)))
             }
             (Err(error), None) => Err(error),
         }
@@ -92,10 +146,13 @@ impl Tls {
 
     fn stamp(&self) -> Stamp {
         let settings = &self.settings;
-        [Some(&settings.cert), Some(&settings.key), settings.ca.as_ref(), settings.crl.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(|path| {
+        std::iter::once(&settings.pair)
+            .chain(&settings.others)
+            .flat_map(|pair| [&pair.cert, &pair.key])
+            .chain(settings.authorities.iter().map(|(_, source)| source))
+            .chain(&settings.crl)
+            .map(|source| {
+                let Source::File(path) = source else { return None };
                 let found = fs::metadata(path).ok()?;
                 let written = (found.mtime(), found.mtime_nsec());
                 let changed = (found.ctime(), found.ctime_nsec());
@@ -104,41 +161,62 @@ impl Tls {
             .collect()
     }
 
-    fn load(&self) -> Result<ServerConfig, String> {
+    fn load(&self) -> Result<(ServerConfig, Arc<ClientTrust>), String> {
         let settings = &self.settings;
         let builder = ServerConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&self.versions)
             .map_err(|error| format!("TLS versions and cipher suites: {error}"))?;
-        let builder = match &settings.ca {
-            None => builder.with_no_client_auth(),
-            Some(ca) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in read_certificates(ca)? {
-                    roots.add(certificate).map_err(|error| in_file(ca, &error))?;
-                }
-                let crls = match &settings.crl {
-                    None => Vec::new(),
-                    Some(crl) => read_crls(crl)?,
-                };
-                let verifier = WebPkiClientVerifier::builder_with_provider(
-                    Arc::new(roots),
-                    self.provider.clone(),
-                )
-                .with_crls(crls)
-                .allow_unknown_revocation_status()
-                .build()
-                .map_err(|error| in_file(ca, &error))?;
-                builder.with_client_cert_verifier(verifier)
-            }
+        let trust = Arc::new(self.load_trust()?);
+        let builder = match settings.client_auth {
+            ClientAuth::None => builder.with_no_client_auth(),
+            _ => builder.with_client_cert_verifier(trust.clone()),
         };
-        let chain = read_certificates(&settings.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&settings.key)
-            .map_err(|error| in_file(&settings.key, &error))?;
-        let mut config = builder
-            .with_single_cert(chain, key)
-            .map_err(|error| in_file(&settings.cert, &error))?;
-        config.alpn_protocols = PROTOCOLS.iter().map(|name| name.to_vec()).collect();
-        Ok(config)
+        let mut names = Names { first: self.load_pair(&settings.pair)?, by_name: HashMap::new() };
+        let mut others = Vec::new();
+        for pair in &settings.others {
+            others.push((pair, self.load_pair(pair)?));
+        }
+        for (pair, key) in &others {
+            names.add(&pair.names, key);
+        }
+        for (_, key) in others.iter().filter(|(pair, _)| pair.names.is_empty()) {
+            names.add(&names_of(&key.cert[0])?, key);
+        }
+        let mut config = builder.with_cert_resolver(Arc::new(names));
+        let protocols = if settings.http2 { &PROTOCOLS[..] } else { &PROTOCOLS[1..] };
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        Ok((config, trust))
+    }
+
+    fn load_trust(&self) -> Result<ClientTrust, String> {
+        let settings = &self.settings;
+        let crls = match &settings.crl {
+            None => Vec::new(),
+            Some(crl) => read_crls(crl)?,
+        };
+        let mut trust = ClientTrust::new(settings.client_auth, self.provider.clone());
+        for (name, source) in &settings.authorities {
+            let trusted = read_certificates(source)?;
+            trust.add(name, trusted, &crls).map_err(|error| source.describe(&error))?;
+        }
+        Ok(trust)
+    }
+
+    fn load_pair(&self, pair: &Pair) -> Result<Arc<CertifiedKey>, String> {
+        let chain = read_certificates(&pair.cert)?;
+        let key = PrivateKeyDer::from_pem_slice(&pair.key.read()?)
+            .map_err(|error| pair.key.describe(&error))?;
+        CertifiedKey::from_der(chain, key, &self.provider)
+            .map(Arc::new)
+            .map_err(|error| pair.cert.describe(&error))
+    }
+
+    /// Verify a client's certificate.
+    pub fn identify(&self, chain: Option<&[CertificateDer<'_>]>) -> Identity {
+        match (chain, &*self.current.borrow()) {
+            (Some(chain), Some(current)) => current.trust.identify(chain, UnixTime::now()),
+            _ => Identity::default(),
+        }
     }
 
     /// Check a verified client's certificate against the allowed names; return its CN.
@@ -163,28 +241,75 @@ impl Tls {
     }
 }
 
-fn in_file(path: &Path, error: &dyn std::fmt::Display) -> String {
-    format!("{}: {error}", path.display())
+/// Chooses the certificate for a client's server name.
+#[derive(Debug)]
+struct Names {
+    first: Arc<CertifiedKey>,
+    by_name: HashMap<String, Arc<CertifiedKey>>,
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| in_file(path, &error))?;
+impl Names {
+    fn add(&mut self, names: &[String], key: &Arc<CertifiedKey>) {
+        for name in names {
+            let name = name.to_ascii_lowercase();
+            self.by_name.entry(name).or_insert_with(|| key.clone());
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
+        let name = name.to_ascii_lowercase();
+        self.by_name.get(&name).or_else(|| {
+            let parent =
+                name.split_once('.').map_or("*".to_owned(), |(_, rest)| format!("*.{rest}"));
+            self.by_name.get(&parent)
+        })
+    }
+}
+
+impl ResolvesServerCert for Names {
+    fn resolve(&self, client: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let found = client.server_name().and_then(|name| self.find(name));
+        Some(found.unwrap_or(&self.first).clone())
+    }
+}
+
+/// The names of a certificate: its DNS names, and its common name if that can be one.
+fn names_of(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+    let mut names = Vec::new();
+    let common = common_name(certificate)?;
+    if ServerName::try_from(common.trim_start_matches("*."))
+        .is_ok_and(|name| matches!(name, ServerName::DnsName(_)))
+    {
+        names.push(common);
+    }
+    if let Some(found) = parsed.subject_alternative_name().map_err(|error| error.to_string())? {
+        names.extend(found.value.general_names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        }));
+    }
+    Ok(names)
+}
+
+pub(crate) fn read_certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_slice_iter(&source.read()?).collect::<Result<Vec<_>, _>>();
+    let certificates = read.map_err(|error| source.describe(&error))?;
     if certificates.is_empty() {
-        return Err(in_file(path, &"no certificate in it"));
+        return Err(source.describe(&"no certificate in it"));
     }
     Ok(certificates)
 }
 
 /// A CRL file is PEM or, as etcd takes it, DER.
-fn read_crls(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    let bytes = fs::read(path).map_err(|error| in_file(path, &error))?;
+fn read_crls(source: &Source) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let bytes = source.read()?;
     if !bytes.starts_with(b"-----") {
-        return Ok(vec![CertificateRevocationListDer::from(bytes)]);
+        return Ok(vec![CertificateRevocationListDer::from(bytes.into_owned())]);
     }
     CertificateRevocationListDer::pem_slice_iter(&bytes)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| in_file(path, &error))
+        .map_err(|error| source.describe(&error))
 }
 
 fn common_name(certificate: &CertificateDer<'_>) -> Result<String, String> {
@@ -207,7 +332,7 @@ fn versions(min: &str, max: &str) -> Result<Vec<&'static SupportedProtocolVersio
     Ok([&TLS12, &TLS13][first..=last].to_vec())
 }
 
-/// The suites asked for, in their order. Those of TLS 1.3 stay: etcd's flag is about TLS 1.2.
+/// The configured suites, in their order. Those of TLS 1.3 stay: etcd's flag is about TLS 1.2.
 fn provider(names: &[String]) -> Result<CryptoProvider, String> {
     let mut provider = aws_lc_rs::default_provider();
     if names.is_empty() {

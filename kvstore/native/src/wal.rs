@@ -1,4 +1,4 @@
-//! Entry records of the write-ahead log: the twin of `encode_entries` in
+//! Entry records of the write-ahead log, equal to those of `encode_entries` in
 //! `kvstore.storage.wal.record`, byte for byte.
 //!
 //! ```text

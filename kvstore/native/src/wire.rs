@@ -1,11 +1,11 @@
-//! One socket with a buffer before it, shared by h2 and the task that drives it.
+//! A socket with a send buffer, shared by h2 and the task that drives it.
 //!
 //! ```text
 //! h2 ──► poll_write ──► outgoing buffer ──► send (the driving task, once a round) ──► socket
-//! h2 ◄── poll_read  ◄── socket            both ways pass a FrameWatch
+//! h2 ◄── poll_read  ◄── socket            both directions pass a FrameObserver
 //! ```
 //!
-//! All frames of one round leave in one system call. The buffer is bounded: above `OUTGOING_MAX` a
+//! All frames of one round are sent in one system call. The buffer is bounded: above `OUTGOING_MAX` a
 //! write waits for the socket.
 
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use crate::authority::AuthorityPatch;
-use crate::frames::FrameWatch;
+use crate::frames::FrameObserver;
 
 const OUTGOING_MAX: usize = 64 << 10;
 const OUTGOING_KEPT: usize = 16 << 10; // capacity an idle connection keeps
@@ -36,7 +36,7 @@ pub enum Carrier {
     Unix(UnixStream),
 }
 
-/// A connection whose first bytes may have been looked at.
+/// A connection whose first bytes may have been read ahead.
 pub struct Raw {
     carrier: Carrier,
     unread: BytesMut,
@@ -51,7 +51,7 @@ impl Raw {
         matches!(self.carrier, Carrier::Unix(_))
     }
 
-    /// Tell whether the first bytes are these; nothing if the connection ends before that is known.
+    /// Tell whether the first bytes are these; none if the connection ends before that is known.
     pub async fn begins_with(&mut self, beginning: &[u8]) -> io::Result<Option<bool>> {
         loop {
             let count = self.unread.len().min(beginning.len());
@@ -110,7 +110,7 @@ impl AsyncWrite for Raw {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // the kernel's buffers are no business of ours
+        Poll::Ready(Ok(())) // the kernel sends its buffers
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -121,11 +121,11 @@ impl AsyncWrite for Raw {
     }
 }
 
-/// What HTTP is spoken over.
+/// The socket under HTTP.
 pub enum Socket {
     Plain(Raw),
     Tls(Box<TlsStream<Raw>>),
-    /// HTTP/2 on a unix socket: the path in `:authority` is made a name.
+    /// HTTP/2 on a unix socket: the path in `:authority` becomes a name.
     Patched(Box<Socket>, AuthorityPatch),
 }
 
@@ -197,18 +197,18 @@ fn poll_read_buf(
     Poll::Ready(Ok(buf.filled().len()))
 }
 
-/// The socket, its buffer, and what went by.
-pub struct Line {
+/// The socket, its buffer, and the observers of its frames.
+pub struct BufferedSocket {
     socket: Socket,
-    begun: BytesMut, // what has arrived of a frame's head
-    seen: BytesMut,  // whole heads and what follows them, not with h2 yet
+    begun: BytesMut, // an incomplete head of a frame
+    seen: BytesMut,  // complete heads and payload, not read by h2 yet
     outgoing: BytesMut,
-    pub incoming_watch: FrameWatch,
-    pub outgoing_watch: FrameWatch,
+    pub incoming_frames: FrameObserver,
+    pub outgoing_frames: FrameObserver,
     pub read_at: Instant,
 }
 
-impl Line {
+impl BufferedSocket {
     /// Write as much of the buffer as the socket takes; ready when it is empty.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outgoing.is_empty() {
@@ -225,21 +225,21 @@ impl Line {
         Poll::Ready(Ok(()))
     }
 
-    /// Read on where a frame's head was cut.
+    /// Read the rest of a frame's head.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.begun))? == 0 {
-            self.seen = self.begun.split(); // its end: h2 is to judge that
+            self.seen = self.begun.split(); // the end: h2 reports the error
             return Poll::Ready(Ok(()));
         }
         self.read_at = Instant::now();
-        let begun = self.incoming_watch.see_arriving(&mut self.begun);
+        let begun = self.incoming_frames.see_arriving(&mut self.begun);
         self.seen = self.begun.split_to(self.begun.len() - begun);
         Poll::Ready(Ok(()))
     }
 
     /// Append a frame of our own, if h2 is not in the middle of one.
     pub fn append_frame(&mut self, frame: &[u8]) -> bool {
-        let fits = self.outgoing_watch.is_between_frames();
+        let fits = self.outgoing_frames.is_between_frames();
         if fits {
             self.outgoing.extend_from_slice(frame);
         }
@@ -247,24 +247,24 @@ impl Line {
     }
 }
 
-/// A handle to the line; h2 has one, the driving task another.
+/// A handle to the socket; h2 has one, the driving task another.
 #[derive(Clone)]
-pub struct Wire(Rc<RefCell<Line>>);
+pub struct Wire(Rc<RefCell<BufferedSocket>>);
 
 impl Wire {
     pub fn new(socket: Socket) -> Self {
-        Wire(Rc::new(RefCell::new(Line {
+        Wire(Rc::new(RefCell::new(BufferedSocket {
             socket,
             begun: BytesMut::new(),
             seen: BytesMut::new(),
             outgoing: BytesMut::new(),
-            incoming_watch: FrameWatch::new(PREFACE_BYTES),
-            outgoing_watch: FrameWatch::new(0),
+            incoming_frames: FrameObserver::new(PREFACE_BYTES),
+            outgoing_frames: FrameObserver::new(0),
             read_at: Instant::now(),
         })))
     }
 
-    pub fn with<R>(&self, look: impl FnOnce(&mut Line) -> R) -> R {
+    pub fn with<R>(&self, look: impl FnOnce(&mut BufferedSocket) -> R) -> R {
         look(&mut self.0.borrow_mut())
     }
 
@@ -273,11 +273,24 @@ impl Wire {
         self.0.borrow_mut().poll_send(cx)
     }
 
-    /// Write what is buffered and say goodbye.
+    /// Write what is buffered and close.
     pub fn poll_close(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let line = &mut *self.0.borrow_mut();
         ready!(line.poll_send(cx))?;
         Pin::new(&mut line.socket).poll_shutdown(cx)
+    }
+}
+
+impl Wire {
+    /// Read and discard; ready at the other side's end.
+    pub fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let line = &mut *self.0.borrow_mut();
+        loop {
+            line.begun.clear();
+            if ready!(poll_read_buf(Pin::new(&mut line.socket), cx, &mut line.begun))? == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 }
 
@@ -303,7 +316,7 @@ impl AsyncRead for Wire {
             line.read_at = Instant::now();
             let end = buf.filled().len();
             let arrived = &mut buf.filled_mut()[before..];
-            let begun = line.incoming_watch.see_arriving(arrived);
+            let begun = line.incoming_frames.see_arriving(arrived);
             if begun == 0 {
                 return Poll::Ready(Ok(()));
             }
@@ -327,8 +340,8 @@ impl AsyncWrite for Wire {
             ready!(line.poll_send(cx))?;
         }
         line.outgoing.extend_from_slice(bytes);
-        line.outgoing_watch.see(bytes);
-        line.incoming_watch.is_ending = line.outgoing_watch.goaways > 0;
+        line.outgoing_frames.see(bytes);
+        line.incoming_frames.is_ending = line.outgoing_frames.goaways > 0;
         Poll::Ready(Ok(bytes.len()))
     }
 

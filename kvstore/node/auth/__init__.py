@@ -1,1 +1,1 @@
-"""Who calls, and whether they may."""
+"""Authentication and permission checks of calls and streams."""

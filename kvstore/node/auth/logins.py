@@ -1,14 +1,14 @@
-"""Requests with a password in them, and all others about users and roles, on their way to the log.
+"""The calls of service Auth: logging in, setting passwords, and all others.
 
-    Authenticate   read index ─► look the user up ─► CHECK_PASSWORD, off the turn ─► entry
+    Authenticate   read index ─► look up the user ─► CHECK_PASSWORD, off the turn ─► entry
                    ─► applied ─► [SIGN_TOKEN, off the turn] ─► token
                                  └─ users changed meanwhile: check the password again
-    UserAdd,       HASH_PASSWORD, off the turn ─► entry, with the hash in the place of the password
+    UserAdd,       HASH_PASSWORD, off the turn ─► entry, with the hash instead of the password
     ChangePassword
     all others     entry
 
-A password is never in an entry, nor in the log. No more than PASSWORDS_MAX of these calls are under
-way at once, since each costs some tens of milliseconds of a processor.
+A password is never in an entry, so never in the log. No more than PASSWORDS_MAX of these calls are
+under way at once, since each costs some tens of milliseconds of a processor.
 """
 
 from base64 import b64encode
@@ -17,8 +17,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from kvstore.auth.store import check_name
-from kvstore.auth.tokens import Who
-from kvstore.batch import Metadata, Outbox, TaskKind, TaskResult
+from kvstore.auth.tokens import NO_CREDENTIAL, Credential
+from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import (
     AUTH_FAILED,
     AUTH_NOT_ENABLED,
@@ -30,8 +30,9 @@ from kvstore.errors import (
     Refusal,
 )
 from kvstore.node.auth.checker import AuthChecker
+from kvstore.node.call_context import CallContext, Handler
 from kvstore.node.parts import Parts
-from kvstore.node.pending import Then
+from kvstore.node.pending import ResultCallback
 from kvstore.node.reads.reads import Reads
 from kvstore.wire import rpc
 from kvstore.wire.gen import raft_internal_pb2 as internal
@@ -66,18 +67,18 @@ _PLAIN: Final = {
 
 
 class Propose(Protocol):
-    """What brings a request into the log; a refusal if it cannot be."""
+    """Proposes a request for the log; returns a refusal if it cannot be proposed."""
 
     def __call__(
         self,
         call_id: int,
         field: int,
         body: bytes,
+        credential: Credential,
         *,
-        who: Who | None = None,
-        then: Then | None = None,
+        callback: ResultCallback | None = None,
     ) -> Refusal | None:
-        """Propose; who: None for that of the call being admitted."""
+        """Propose; credential: goes into the header of the entry."""
         ...
 
 
@@ -103,13 +104,10 @@ class AuthLogins:
         self._checker = checker
         self._under_way: set[int] = set()  # call ids
         self._propose: Propose | None = None
-        self._metadata: Callable[[int], Metadata | None] = lambda _: None
 
-    def handlers(
-        self, propose: Propose, metadata: Callable[[int], Metadata | None]
-    ) -> Mapping[int, Callable[[int, bytes], Refusal | None]]:
-        """Return what serves each method; metadata: of the call being admitted."""
-        self._propose, self._metadata = propose, metadata
+    def handlers(self, propose: Propose) -> Mapping[int, Handler]:
+        """Return the handler of each method."""
+        self._propose = propose
         return {
             **{method: partial(self._plain, method) for method in _PLAIN},
             rpc.AUTHENTICATE: self._authenticate,
@@ -118,69 +116,78 @@ class AuthLogins:
         }
 
     def cancel(self, call_id: int) -> None:
-        """Forget a call whose client went away; what is worked on for it comes to nothing."""
+        """Forget a call whose client went away; the result of its task will be ignored."""
         self._under_way.discard(call_id)
 
-    def _plain(self, method: int, call_id: int, body: bytes) -> Refusal | None:
+    def _plain(
+        self, method: int, call_id: int, body: bytes, context: CallContext
+    ) -> Refusal | None:
         field, kind = _PLAIN[method]
         request = kind.FromString(body)
         if isinstance(request, pb.AuthRoleAddRequest):
             refusal = check_name("role", request.name)
             if refusal is not None:
                 return refusal
-        return self._submit(call_id, field, body)
+        return self._submit(call_id, field, body, context.credential)
 
     def _submit(
         self,
         call_id: int,
         field: int,
         body: bytes,
+        credential: Credential,
         *,
-        who: Who | None = None,
-        then: Then | None = None,
+        callback: ResultCallback | None = None,
     ) -> Refusal | None:
         assert self._propose is not None
-        return self._propose(call_id, field, body, who=who, then=then)
+        return self._propose(call_id, field, body, credential, callback=callback)
 
     # Setting passwords.
 
-    def _user_add(self, call_id: int, body: bytes) -> Refusal | None:
+    def _user_add(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.AuthUserAddRequest.FromString(body)
         refusal = check_name("user", request.name)
         if refusal is not None:
             return refusal
         password, request.password = request.password, ""
+        field = Field.AUTH_USER_ADD
         if request.HasField("options") and request.options.no_password:
-            return self._submit(call_id, Field.AUTH_USER_ADD, request.SerializeToString())
+            return self._submit(call_id, field, request.SerializeToString(), context.credential)
 
-        def propose(hashed: str, who: Who) -> Refusal | None:
+        def propose(hashed: str, credential: Credential) -> Refusal | None:
             request.hashedPassword = hashed
-            return self._submit(call_id, Field.AUTH_USER_ADD, request.SerializeToString(), who=who)
+            return self._submit(call_id, field, request.SerializeToString(), credential)
 
-        return self._hash(call_id, password, propose)
+        return self._hash(call_id, context, password, propose)
 
-    def _user_change_password(self, call_id: int, body: bytes) -> Refusal | None:
+    def _user_change_password(
+        self, call_id: int, body: bytes, context: CallContext
+    ) -> Refusal | None:
         request = pb.AuthUserChangePasswordRequest.FromString(body)
         password, request.password = request.password, ""
         field = Field.AUTH_USER_CHANGE_PASSWORD
         if not password:
-            return self._submit(call_id, field, request.SerializeToString())
+            return self._submit(call_id, field, request.SerializeToString(), context.credential)
 
-        def propose(hashed: str, who: Who) -> Refusal | None:
+        def propose(hashed: str, credential: Credential) -> Refusal | None:
             request.hashedPassword = hashed
-            return self._submit(call_id, field, request.SerializeToString(), who=who)
+            return self._submit(call_id, field, request.SerializeToString(), credential)
 
-        return self._hash(call_id, password, propose)
+        return self._hash(call_id, context, password, propose)
 
     def _hash(
-        self, call_id: int, password: str, propose: Callable[[str, Who], Refusal | None]
+        self,
+        call_id: int,
+        context: CallContext,
+        password: str,
+        propose: Callable[[str, Credential], Refusal | None],
     ) -> Refusal | None:
-        """Have a password hashed, then propose; nobody unknown makes the server work."""
-        metadata = self._metadata(call_id)
-        who = self._checker.credential(metadata)
-        if isinstance(who, Refusal):
-            return who
-        if self._auth.enabled and not who[1]:
+        """Hash a password, then propose; a caller without a credential causes no work."""
+        metadata = context.metadata
+        credential = self._checker.credential(metadata)
+        if isinstance(credential, Refusal):
+            return credential
+        if self._auth.enabled and not credential[1]:
             return USER_EMPTY
         secret = password.encode()
         if len(secret) > PASSWORD_BYTES_MAX:
@@ -189,25 +196,25 @@ class AuthLogins:
             return TOO_MANY_REQUESTS
         self._under_way.add(call_id)
 
-        def then(result: TaskResult, out: Outbox) -> None:
+        def hashed(result: TaskResult, out: Outbox) -> None:
             if not self._finish(call_id):
                 return
             refusal = Refusal(Code.UNKNOWN, result.error) if result.error else None
             if refusal is None:
-                who = self._checker.credential(metadata)  # as new as the entry
-                if isinstance(who, Refusal):
-                    refusal = who
+                credential = self._checker.credential(metadata)  # of the revision of now
+                if isinstance(credential, Refusal):
+                    refusal = credential
                 else:
-                    refusal = propose(b64encode(result.body).decode(), who)
+                    refusal = propose(b64encode(result.body).decode(), credential)
             if refusal is not None:
-                out.replies.append((call_id, refusal.code, refusal.text.encode()))
+                out.refuse(call_id, refusal)
 
         cost = str(self._parts.limits.bcrypt_cost).encode()
-        self._parts.tasks.ask(TaskKind.HASH_PASSWORD, (secret, cost), then)
+        self._parts.tasks.ask(TaskKind.HASH_PASSWORD, (secret, cost), hashed)
         return None
 
     def _finish(self, call_id: int) -> bool:
-        """Count a call as done; False if its client has gone meanwhile."""
+        """Count a call as finished; False if its client has gone meanwhile."""
         if call_id not in self._under_way:
             return False
         self._under_way.remove(call_id)
@@ -215,23 +222,23 @@ class AuthLogins:
 
     # Logging in.
 
-    def _authenticate(self, call_id: int, body: bytes) -> Refusal | None:
+    def _authenticate(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.AuthenticateRequest.FromString(body)
         if len(self._under_way) >= PASSWORDS_MAX:
             return TOO_MANY_REQUESTS
         login = _Login(call_id, request.name, request.password.encode())
-        self._reads.add(call_id, lambda out: self._check(login, out))
+        self._reads.add(call_id, context, lambda out: self._check(login, out))
         return None
 
     def _check(self, login: _Login, out: Outbox) -> None:
-        """Have the password checked against the user as it is now."""
+        """Check the password, off the turn, against the user as it is now."""
         auth = self._auth
         user = auth.user(login.name)
         if user is None or not auth.enabled:
-            self._refuse(login, AUTH_FAILED if auth.enabled else AUTH_NOT_ENABLED, out)
+            out.refuse(login.call_id, AUTH_FAILED if auth.enabled else AUTH_NOT_ENABLED)
             return
         if user.options.no_password:
-            self._refuse(login, NO_PASSWORD_USER, out)
+            out.refuse(login.call_id, NO_PASSWORD_USER)
             return
         login.revision = auth.revision
         self._under_way.add(login.call_id)
@@ -246,7 +253,7 @@ class AuthLogins:
             return
         if result.error:
             self._parts.logger.info("invalid password", user_name=login.name)
-            self._refuse(login, AUTH_FAILED, out)
+            out.refuse(login.call_id, AUTH_FAILED)
             return
         request = internal.InternalAuthenticateRequest(
             name=login.name, simple_token=self._auth.tokens.new_prefix()
@@ -255,15 +262,15 @@ class AuthLogins:
             login.call_id,
             Field.AUTHENTICATE,
             request.SerializeToString(),
-            who=("", 0),
-            then=lambda answer, later: self._applied(login, answer, later),
+            NO_CREDENTIAL,
+            callback=lambda answer, later: self._applied(login, answer, later),
         )
         if refusal is not None:
-            self._refuse(login, refusal, out)
+            out.refuse(login.call_id, refusal)
 
     def _applied(self, login: _Login, result: bytes | Refusal, out: Outbox) -> None:
         if isinstance(result, Refusal):
-            self._refuse(login, result, out)
+            out.refuse(login.call_id, result)
         elif login.revision != self._auth.revision:
             self._parts.logger.info("users changed while a password was checked; checking again")
             self._check(login, out)
@@ -275,17 +282,14 @@ class AuthLogins:
     def _sign(self, login: _Login, answer: bytes) -> None:
         self._under_way.add(login.call_id)
 
-        def then(result: TaskResult, out: Outbox) -> None:
+        def signed(result: TaskResult, out: Outbox) -> None:
             if not self._finish(login.call_id):
                 return
             if result.error:
-                self._refuse(login, Refusal(Code.UNKNOWN, result.error), out)
+                out.refuse(login.call_id, Refusal(Code.UNKNOWN, result.error))
                 return
             token = pb.AuthenticateResponse(token=result.body.decode())
             out.replies.append((login.call_id, Code.OK, answer + token.SerializeToString()))
 
         args = (login.name.encode(), str(login.revision).encode())
-        self._parts.tasks.ask(TaskKind.SIGN_TOKEN, args, then)
-
-    def _refuse(self, login: _Login, refusal: Refusal, out: Outbox) -> None:
-        out.replies.append((login.call_id, refusal.code, refusal.text.encode()))
+        self._parts.tasks.ask(TaskKind.SIGN_TOKEN, args, signed)

@@ -1,1 +1,1 @@
-"""What looks beyond one member: messages, leadership, members, versions, corruption."""
+"""What concerns several members: messages, leadership, members, versions, corruption."""

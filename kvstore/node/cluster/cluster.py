@@ -1,15 +1,16 @@
-"""What a member does about its cluster as a whole, in one place for the turn.
+"""What concerns the cluster as a whole, in one place for the turn.
 
-    members      calls that change who belongs to it
-    versions     what all of them can do; downgrades
-    corruption   whether they all hold the same data
+    members      calls that change the list of members
+    versions     the cluster version; downgrades
+    corruption   whether all members hold the same data
 
-The rooms behind do not know of one another.
+These modules do not know one another.
 """
 
-from kvstore.batch import Inbox, Outbox
+from kvstore.batch import Outbox
+from kvstore.node.call_context import Handler
 from kvstore.node.cluster.corruption import Corruption
-from kvstore.node.cluster.members import Handler, Members
+from kvstore.node.cluster.members import Members
 from kvstore.node.cluster.versions import Versions
 from kvstore.node.committed import Committed
 from kvstore.node.parts import Parts
@@ -18,7 +19,7 @@ from kvstore.node.upkeep.maintenance import Maintenance
 
 
 class Cluster:
-    """The rooms that look at more than this member."""
+    """Members, versions and corruption checks."""
 
     def __init__(
         self, parts: Parts, reads: Reads, committed: Committed, maintenance: Maintenance
@@ -31,12 +32,8 @@ class Cluster:
         self._due_ns: int | None = None
 
     def handlers(self) -> dict[int, Handler]:
-        """Return what admits each method's calls."""
+        """Return the handler of each method."""
         return self._members.handlers() | self._versions.handlers()
-
-    def begin(self, inbox: Inbox) -> None:
-        """Take note of a turn's inbox before its calls are admitted."""
-        self._members.begin(inbox)
 
     def step(self, now_ns: int, out: Outbox) -> None:
         """Do what is due; before the turn's proposals are made."""
@@ -47,13 +44,13 @@ class Cluster:
         self._corruption.step(now_ns, leads=leads)
 
     @property
-    def holds_up(self) -> bool:
+    def delays_serving(self) -> bool:
         """Whether this member must not serve clients yet."""
-        return self._corruption.holds_up
+        return self._corruption.delays_serving
 
     @property
     def due_ns(self) -> int | None:
-        """When to come back; None: not before something else happens."""
+        """When step() has something to do; None: not before something else happens."""
         return self._due_ns
 
     def cancel(self, call_id: int) -> None:

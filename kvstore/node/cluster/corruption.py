@@ -1,19 +1,20 @@
-"""Whether all members hold the same data: compared at a start, now and then, and after compactions.
+"""Checks that all members hold the same data: at a start, periodically, and after compactions.
 
-    start        a member that comes back compares itself before (--feature-gates
-                 InitialCorruptCheck=true) or soon after it serves
-    now and then the leader compares all: each --corrupt-check-time, or seldom enough that hashing
-                 takes less than half a percent of the time
-    compaction   the leader compares what compactions hashed on their way, each minute: free
+    start        a restarted member compares itself with the others, before it serves
+                 (--feature-gates InitialCorruptCheck=true) or soon after
+    periodic     the leader compares all members: each --corrupt-check-time, or, if that is not
+                 set, so rarely that hashing takes less than half a percent of the time
+    compaction   each minute the leader compares the hashes that compactions have computed: free
 
-A member that a majority disagrees with is named by a CORRUPT alarm, which refuses writes on all
-members as in etcd, and fences itself off (see fence) until it is rebuilt. Where no majority shows
-who is right, everybody is meant, and only those are alarmed who asked for the check: what is on by
-itself says so in the log. A member rebuilt from the others lifts its own alarm once they agree.
+A member that differs from a majority gets a CORRUPT alarm, which refuses writes on all members as
+in etcd, and fences itself off (see fence) until it is rebuilt. If there is no majority, a check
+that the operator configured raises the alarm for member 0, and a check that is on by default only
+logs an error. A member rebuilt from the others clears its own alarm once a majority has the same
+hash.
 
-A check that nobody asked for looks again before it accuses anybody, and is not made while the
-cluster's version is below 3.6: older releases may hash a tombstone at the compacted revision
-differently.
+A check that is on by default must find the same difference twice before it raises an alarm, and is
+not made while the cluster version is below 3.6: older releases may hash a tombstone at the
+compacted revision differently.
 """
 
 from typing import Final
@@ -21,25 +22,32 @@ from typing import Final
 from kvstore.batch import Outbox
 from kvstore.errors import CorruptionError
 from kvstore.mvcc.hashing import HashResult
-from kvstore.node.cluster.hash_comparison import HashCollector, HashComparison, Then, majority
-from kvstore.node.limits import MILLISECOND_NS, SECOND_NS
+from kvstore.node.call_context import UNRESTRICTED
+from kvstore.node.cluster.hash_comparison import (
+    ComparisonCallback,
+    HashCollector,
+    HashComparison,
+    majority,
+)
+from kvstore.node.internal_requests import propose
 from kvstore.node.parts import Parts
-from kvstore.node.pending import INTERNAL, Waiter
+from kvstore.node.pending import INTERNAL
 from kvstore.node.reads.reads import Reads
 from kvstore.node.upkeep.maintenance import Maintenance
 from kvstore.raft.model import NO_NODE
+from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.wire.gen import rpc_pb2 as pb
-from kvstore.wire.internal import Field, wrap
+from kvstore.wire.internal import Field
 from kvstore.wire.versions import Version, parse_version
 
-QUIET_INTERVAL_NS: Final = 600 * SECOND_NS  # at least, between checks nobody asked for
-QUIET_RATIO: Final = 200  # such a check takes at most one part in so many of the time
-_ALIKE: Final = Version(3, 6)
-_START_AGAIN_NS: Final = 10 * SECOND_NS
+QUIET_INTERVAL_NS: Final = 600 * SECOND_NS  # at least, between checks that are on by default
+QUIET_RATIO: Final = 200  # such a check takes at most this part of the time
+_COMPARABLE_SINCE: Final = Version(3, 6)
+_RETRY_NS: Final = 10 * SECOND_NS
 _START_TRIES: Final = 6
-_LIFT_AGAIN_NS: Final = 2 * SECOND_NS
-_HAND_OVER_AGAIN_NS: Final = 2 * SECOND_NS
-_LOOK_INTERVAL_NS: Final = 50 * MILLISECOND_NS  # turns come far more often
+_CLEAR_RETRY_NS: Final = 2 * SECOND_NS
+_TRANSFER_RETRY_NS: Final = 2 * SECOND_NS
+_STEP_INTERVAL_NS: Final = 50 * MILLISECOND_NS  # turns are far more frequent
 REBUILD_FLAG: Final = "--rebuild-from-peers"
 
 
@@ -48,48 +56,52 @@ class Corruption:
 
     def __init__(self, parts: Parts, reads: Reads, maintenance: Maintenance) -> None:
         self._parts = parts
+        self._time = parts.time
         self._reads = reads
         self._collector = HashCollector(parts, maintenance)
-        self._until_ns: int | None = None  # a check is under way; if nothing comes of it, until
-        self._check = 0  # which: answers to an earlier one do not count
-        self._now_ns = 0
+        self._until_ns: int | None = None  # when the check under way times out
+        self._check = 0  # its number: answers to an earlier one are ignored
         self._began_ns = 0
         others = [each for each in parts.membership.members if each != parts.member_id]
-        comes_back = parts.raft.applied > 0 and bool(others)
-        self._start_tries = _START_TRIES if comes_back else 0
+        is_restart = parts.raft.applied > 0 and bool(others)
+        self._start_tries = _START_TRIES if is_restart else 0
         self._start_ns = 0
-        self._holds_up = comes_back and parts.limits.initial_corrupt_check
+        self._start_compacted = 0  # this member's compact revision in the last comparison
+        self._delays_serving = is_restart and parts.limits.initial_corrupt_check
         self._periodic_ns: int | None = None
         self._compact_ns = 0
-        self._checked_revision = 0  # of the newest compaction found the same everywhere
+        self._checked_revision = 0  # of the newest compaction with the same hash everywhere
         self._suspects: frozenset[int] = frozenset()  # of the last check that found any
-        self._lift_ns = 0
-        self._look_ns = 0
-        self._hand_over_ns = 0
+        self._clear_ns = 0
+        self._step_ns = 0
+        self._transfer_ns = 0
 
     @property
-    def holds_up(self) -> bool:
+    def delays_serving(self) -> bool:
         """Whether the member must not serve yet: its first comparison is not done."""
-        return self._holds_up
+        return self._delays_serving
 
     def step(self, now_ns: int, *, leads: bool) -> None:
         """Begin the check that is due, if none is under way."""
-        self._now_ns = now_ns
         parts = self._parts
         if parts.alarms.corrupt or parts.fence.refusal is not None:
-            self._mind_fence()
+            self._update_fence()
         if self._until_ns is not None:
             if now_ns < self._until_ns:
                 return
             self._end()
-        if now_ns < self._look_ns:
+        if now_ns < self._step_ns:
             return
-        self._look_ns = now_ns + _LOOK_INTERVAL_NS
-        if self._start_tries and self._may_start() and (self._holds_up or self._is_comparable):
+        self._step_ns = now_ns + _STEP_INTERVAL_NS
+        if (
+            self._start_tries
+            and self._may_start()
+            and (self._delays_serving or self._is_comparable)
+        ):
             self._begin_start()
-        elif self._parts.limits.is_rebuilt and self._is_accused and now_ns >= self._lift_ns:
-            self._lift_ns = now_ns + _LIFT_AGAIN_NS
-            self._comparison(self._lift)
+        elif self._parts.limits.is_rebuilt and self._is_alarmed and now_ns >= self._clear_ns:
+            self._clear_ns = now_ns + _CLEAR_RETRY_NS
+            self._compare(self._clear_own_alarm)
         elif leads:
             self._step_leader()
         else:
@@ -97,33 +109,33 @@ class Corruption:
 
     @property
     def _is_comparable(self) -> bool:
-        """Whether all members hash alike; before 3.6 some leave out a tombstone others take in."""
+        """Whether all members hash alike; before 3.6 some skip a tombstone that others hash."""
         version = self._parts.membership.cluster_version
-        return version is not None and parse_version(version) >= _ALIKE
+        return version is not None and parse_version(version) >= _COMPARABLE_SINCE
 
     # The fence.
 
     @property
-    def _is_accused(self) -> bool:
-        """Whether others say that this member's data differs; alone there is nobody to say so."""
+    def _is_alarmed(self) -> bool:
+        """Whether the CORRUPT alarm is raised for this member, and there are others."""
         parts = self._parts
-        accused = (parts.member_id, int(pb.AlarmType.CORRUPT))
-        return parts.alarms.is_raised(accused) and len(parts.membership.members) > 1
+        alarm = (parts.member_id, int(pb.AlarmType.CORRUPT))
+        return parts.alarms.is_raised(alarm) and len(parts.membership.members) > 1
 
-    def _mind_fence(self) -> None:
+    def _update_fence(self) -> None:
         parts = self._parts
-        fence, is_accused = parts.fence, self._is_accused
-        if is_accused and fence.refusal is None:
+        fence, is_alarmed = parts.fence, self._is_alarmed
+        if is_alarmed and fence.refusal is None:
             fence.close(parts.member_id)
-            self._tell_how_to_rebuild()
-        elif not is_accused and fence.refusal is not None:
+            self._log_how_to_rebuild()
+        elif not is_alarmed and fence.refusal is not None:
             fence.open()
             parts.logger.info("this member's data is the others' again; it serves")
-        if is_accused and parts.raft.is_leader and self._now_ns >= self._hand_over_ns:
-            self._hand_over_ns = self._now_ns + _HAND_OVER_AGAIN_NS
-            self._hand_over()
+        if is_alarmed and parts.raft.is_leader and self._time.now_ns >= self._transfer_ns:
+            self._transfer_ns = self._time.now_ns + _TRANSFER_RETRY_NS
+            self._transfer_leadership()
 
-    def _tell_how_to_rebuild(self) -> None:
+    def _log_how_to_rebuild(self) -> None:
         parts = self._parts
         urls = [
             url
@@ -138,29 +150,34 @@ class Corruption:
             flag=f"{REBUILD_FLAG}={','.join(dict.fromkeys(urls))}",
         )
 
-    def _hand_over(self) -> None:
-        """Let a sound member lead: this one cannot answer its clients."""
+    def _transfer_leadership(self) -> None:
+        """Make a member without the alarm leader: this one cannot answer its clients."""
         parts = self._parts
-        accused = {member for member, _ in parts.alarms.raised(pb.AlarmType.CORRUPT)}
+        alarmed = {member for member, _ in parts.alarms.raised(pb.AlarmType.CORRUPT)}
         for member in parts.membership.sorted_members():
-            is_sound = member.id not in accused and not member.is_learner
-            if is_sound and parts.peers.active_since_ns(member.id) is not None:
+            may_lead = member.id not in alarmed and not member.is_learner
+            if may_lead and parts.peers.active_since_ns(member.id) is not None:
                 parts.raft.transfer_leader(member.id)
                 return
 
     # One check at a time.
 
-    def _comparison(self, then: Then) -> None:
-        """Hash here and ask the others; then is told, unless the check is over by then."""
+    def _compare(self, callback: ComparisonCallback) -> None:
+        """Hash here and ask the others; callback is called unless the check has timed out."""
         self._begin()
         check = self._check
-        self._collector.begin(lambda comparison: then(comparison) if check == self._check else None)
+
+        def compared(comparison: HashComparison) -> None:
+            if check == self._check:
+                callback(comparison)
+
+        self._collector.begin(compared)
 
     def _begin(self) -> None:
         self._check += 1
-        self._began_ns = self._now_ns
-        # Hashing takes as long as it takes: it is bounded by the data, not by a time.
-        self._until_ns = self._now_ns + 3600 * SECOND_NS
+        self._began_ns = self._time.now_ns
+        # How long hashing takes depends on the size of the data, so the limit is generous.
+        self._until_ns = self._time.now_ns + 3600 * SECOND_NS
 
     def _end(self) -> None:
         self._check += 1
@@ -169,25 +186,28 @@ class Corruption:
     # At a start.
 
     def _may_start(self) -> bool:
-        raft = self._parts.raft
-        if self._now_ns < self._start_ns:
-            return False
-        return self._holds_up or (raft.lead != NO_NODE and raft.applied >= raft.committed)
+        """Tell whether to compare now: once more when a compaction of the others has come here."""
+        if self._delays_serving:
+            return True
+        raft, compacted = self._parts.raft, self._parts.store.compacted
+        is_due = self._time.now_ns >= self._start_ns or compacted > self._start_compacted
+        return is_due and raft.lead != NO_NODE and raft.applied >= raft.committed
 
     def _begin_start(self) -> None:
         self._start_tries -= 1
-        self._start_ns = self._now_ns + _START_AGAIN_NS
+        self._start_ns = self._time.now_ns + _RETRY_NS
+        self._start_compacted = self._parts.store.compacted
         self._parts.logger.info(
             "starting initial corruption check", local_member_id=f"{self._parts.member_id:x}"
         )
-        self._comparison(self._finish_start)
+        self._compare(self._finish_start)
 
     def _finish_start(self, comparison: HashComparison) -> None:
         parts = self._parts
         self._end()
         own = comparison.own
         for member, peer in comparison.peers.items():
-            if peer.hash not in (own.hash, own.other):
+            if peer.hash not in (own.hash, own.alternative):
                 same = peer.compact_revision == own.compact_revision
                 what = "hash values" if same else "compact revision values"
                 parts.logger.warning(
@@ -202,67 +222,72 @@ class Corruption:
                 )
         compared = comparison.comparable()
         differing = [member for member, value in compared.items() if value != own.hash]
-        if differing and self._holds_up:
+        if differing and self._delays_serving:
             raise CorruptionError(
                 f"{parts.member_id:x} found data inconsistency with peers; to rebuild this member "
                 f"from them, start it with {REBUILD_FLAG}"
             )
-        if not differing and (compared or self._holds_up):
-            self._start_tries = 0
-            self._holds_up = False
+        if not differing and (compared or self._delays_serving):
+            # Where the others have compacted the revision, as in etcd, nothing is compared before
+            # the member serves. It is compared as soon as it has caught up.
+            self._delays_serving = False
+            if compared:
+                self._start_tries = 0
             parts.logger.info(
                 "initial corruption checking passed; no corruption",
                 local_member_id=f"{parts.member_id:x}",
             )
             return
-        if self._accuse(comparison, asked_for=False):
+        if self._judge(comparison, is_configured=False):
             self._start_tries = 0
 
     # As leader.
 
     def _step_leader(self) -> None:
-        limits, now_ns = self._parts.limits, self._now_ns
+        limits, now_ns = self._parts.limits, self._time.now_ns
         if len(self._parts.membership.members) < 2:
             return
         if self._periodic_ns is None:
             self._periodic_ns = now_ns + (limits.corrupt_check_ns or QUIET_INTERVAL_NS)
             self._compact_ns = now_ns + limits.compact_hash_check_ns
-        alike = self._is_comparable
-        if now_ns >= self._compact_ns and (limits.compact_hash_check or alike):
+        is_comparable = self._is_comparable
+        if now_ns >= self._compact_ns and (limits.compact_hash_check or is_comparable):
             self._compact_ns = now_ns + limits.compact_hash_check_ns
             self._check_compactions()
-        elif now_ns >= self._periodic_ns and (limits.corrupt_check_ns or alike):
-            self._comparison(self._confirm_lead)
+        elif now_ns >= self._periodic_ns and (limits.corrupt_check_ns or is_comparable):
+            self._compare(self._confirm_leadership)
 
-    def _confirm_lead(self, comparison: HashComparison) -> None:
-        """Make sure that this member led while the others answered: read again after a quorum."""
+    def _confirm_leadership(self, comparison: HashComparison) -> None:
+        """Confirm by a read index that this member was leader while the others answered."""
         check = self._check
 
         def confirmed(_out: Outbox) -> None:
             if check == self._check:
                 self._finish_periodic(comparison)
 
-        self._until_ns = self._now_ns + self._parts.limits.request_timeout_ns
-        self._reads.add(INTERNAL, confirmed)
+        self._until_ns = self._time.now_ns + self._parts.limits.request_timeout_ns
+        self._reads.add(INTERNAL, UNRESTRICTED, confirmed)
 
     def _finish_periodic(self, comparison: HashComparison) -> None:
         parts, limits = self._parts, self._parts.limits
-        took_ns = self._now_ns - self._began_ns
+        took_ns = self._time.now_ns - self._began_ns
         self._end()
         interval_ns = limits.corrupt_check_ns or max(QUIET_INTERVAL_NS, QUIET_RATIO * took_ns)
-        self._periodic_ns = self._now_ns + interval_ns
+        self._periodic_ns = self._time.now_ns + interval_ns
         parts.logger.info(
             "finished peer corruption check", number_of_peers_checked=len(comparison.peers)
         )
-        asked_for = limits.corrupt_check_ns > 0
-        ahead = self._ahead(comparison)
-        if ahead is not None and asked_for:
+        is_configured = limits.corrupt_check_ns > 0
+        ahead = self._member_ahead(comparison)
+        if ahead is not None and is_configured:
             self._raise_alarm(ahead)
-        elif not self._accuse(comparison, asked_for=asked_for) and not asked_for and self._suspects:
-            self._periodic_ns = self._now_ns + _START_AGAIN_NS
+            return
+        is_raised = self._judge(comparison, is_configured=is_configured)
+        if not is_raised and not is_configured and self._suspects:
+            self._periodic_ns = self._time.now_ns + _RETRY_NS
 
-    def _ahead(self, comparison: HashComparison) -> int | None:
-        """Return a member that is further than the leader, which none can be."""
+    def _member_ahead(self, comparison: HashComparison) -> int | None:
+        """Return a member with a higher revision than the leader, which must not be."""
         store, logger = self._parts.store, self._parts.logger
         for member, peer in comparison.peers.items():
             if peer.revision > store.revision:
@@ -296,9 +321,9 @@ class Corruption:
             self._ask_about(unchecked, self._check)
 
     def _ask_about(self, hashes: list[HashResult], check: int) -> None:
-        """Compare the newest; older ones only while some member could not answer."""
+        """Compare the newest hash, and older ones only if some member did not have that one."""
 
-        def take(comparison: HashComparison) -> None:
+        def compared(comparison: HashComparison) -> None:
             if check != self._check:
                 return
             if self._compare_compaction(comparison) or len(hashes) == 1:
@@ -307,27 +332,30 @@ class Corruption:
             else:
                 self._ask_about(hashes[1:], check)
 
-        self._collector.ask_others(hashes[0], take)
+        self._collector.ask_others(hashes[0], compared)
 
     def _compare_compaction(self, comparison: HashComparison) -> bool:
-        """Tell whether this settles the matter."""
+        """Tell whether older hashes need not be compared."""
         own, compared = comparison.own, comparison.comparable()
         if any(value != own.hash for value in compared.values()):
-            # What a compaction hashed cannot change any more: no need to look twice.
-            asked_for = self._parts.limits.compact_hash_check
-            self._accuse(comparison, asked_for=asked_for, is_final=True)
+            # The hash of a compaction does not change any more: no second check is needed.
+            is_configured = self._parts.limits.compact_hash_check
+            self._judge(comparison, is_configured=is_configured, is_final=True)
             return True
-        if len(compared) < comparison.asked:
+        if len(compared) < comparison.answered:
             return False
         self._checked_revision = max(self._checked_revision, own.hash_revision)
         return True
 
-    # Findings.
+    # Results.
 
-    def _accuse(
-        self, comparison: HashComparison, *, asked_for: bool, is_final: bool = False
+    def _judge(
+        self, comparison: HashComparison, *, is_configured: bool, is_final: bool = False
     ) -> bool:
-        """Raise the alarm for those a majority disagrees with; tell whether it was raised."""
+        """Raise the alarm for members that differ from a majority; tell whether it was raised.
+
+        is_configured: the operator configured this check. is_final: one difference is enough.
+        """
         parts = self._parts
         groups = comparison.groups(parts.member_id)
         if len(groups) == 1:
@@ -345,24 +373,24 @@ class Corruption:
             },
             majority="none" if right is None else f"{right:08x}",
         )
-        if not (asked_for or is_final) and self._suspects != wrong:
-            self._suspects = frozenset(wrong)  # look again before anybody is accused
+        if not (is_configured or is_final) and self._suspects != wrong:
+            self._suspects = frozenset(wrong)  # the next check must find the same
             return False
         self._suspects = frozenset()
         if right is not None:
             for member in sorted(wrong):
                 self._raise_alarm(member)
-        elif asked_for:
+        elif is_configured:
             self._raise_alarm(0)
-        return right is not None or asked_for
+        return right is not None or is_configured
 
     def _raise_alarm(self, member: int) -> None:
         if (member, pb.AlarmType.CORRUPT) in self._parts.alarms.raised(pb.AlarmType.CORRUPT):
             return
         self._propose_alarm(pb.AlarmRequest.ACTIVATE, member)
 
-    def _lift(self, comparison: HashComparison) -> None:
-        """Take back the accusation of a rebuilt member that most of all members agree with."""
+    def _clear_own_alarm(self, comparison: HashComparison) -> None:
+        """Clear this rebuilt member's alarm if a majority has the same hash."""
         parts = self._parts
         self._end()
         groups = comparison.groups(parts.member_id)
@@ -373,8 +401,5 @@ class Corruption:
             self._propose_alarm(pb.AlarmRequest.DEACTIVATE, parts.member_id)
 
     def _propose_alarm(self, action: pb.AlarmRequest.AlarmAction, member: int) -> None:
-        parts = self._parts
         alarm = pb.AlarmRequest(action=action, memberID=member, alarm=pb.AlarmType.CORRUPT)
-        body = alarm.SerializeToString()
-        data = wrap(Field.ALARM, body, parts.request_ids.next())
-        parts.pending.add(data, Waiter(INTERNAL, Field.ALARM, None, body))
+        propose(self._parts, Field.ALARM, alarm.SerializeToString())

@@ -1,76 +1,82 @@
 """Messages from and to the other members, and the snapshots that go with some of them.
 
-    inbox.messages ─► step                                    (first of all in a turn)
+    inbox.messages ─► step                                    (first in a turn)
     Ready ─► send early │ the log is saved │ send late
-                  └ SNAP kept ─► settle: after a commit of the database ─► send_snapshot
-    settle: word of commits, unless an append that says as much is awaited
+                  └ SNAP waits ─► settle: after a commit of the database ─► send_snapshot
+    settle: commit notifications, unless an append with the same commit index is expected
 
-A SNAP message that raft made names the position it stood at then; what is sent is the database as
-of a later commit, and the message is changed to name that. While one is on its way, and a while
-after, the log keeps what follows it: else the member would need another at once.
+A SNAP message names the applied index at which raft made it. What is sent is the database as of a
+later commit, and the message is changed to that index. While a snapshot is being sent, and some
+time after, the log retains the entries after it: otherwise the member would need another one at
+once.
 
-It opens no connection: that is PeerLinks.
+Connections are not opened here: that is PeerLinks.
 """
 
 from typing import TYPE_CHECKING, Final
 
 from kvstore.batch import Inbox
 from kvstore.failpoints import armed, hit
-from kvstore.node.limits import MILLISECOND_NS, SECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.raft.model import Message, MessageType, Snapshot
+from kvstore.units import MILLISECOND_NS, SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KEPT_AFTER_NS: Final = 30 * SECOND_NS
-_WORD_WAITS_NS: Final = MILLISECOND_NS
-_LONE_APPENDS_MIN: Final = 3  # until the next is expected
-_STRAGGLERS_WAIT_NS: Final = MILLISECOND_NS
-_PASSED_ON: Final = frozenset({MessageType.PROP, MessageType.READ_INDEX})
-_PASSED_ON_NS: Final = 100 * MILLISECOND_NS  # it will be committed by then, mostly
+_RETAINED_AFTER_NS: Final = 30 * SECOND_NS
+_NOTIFICATION_DELAY_NS: Final = MILLISECOND_NS
+_SINGLE_APPENDS_MIN: Final = 3  # in a row, until another one is expected
+_LATE_ACKNOWLEDGEMENTS_WAIT_NS: Final = MILLISECOND_NS
+_FORWARDED: Final = frozenset({MessageType.PROP, MessageType.READ_INDEX})
+_FORWARDED_NS: Final = 100 * MILLISECOND_NS  # most requests are committed within that time
 
 
 class Exchange:
-    """What one member says to the others and hears from them."""
+    """One member's messages and snapshots to and from the others."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._due: dict[int, Message] = {}  # SNAP messages to send after the next commit, by member
-        self._on_their_way: dict[int, int] = {}  # member → index of the snapshot sent to it
-        self._kept: list[tuple[int, int]] = []  # (until when, index the log must reach back to)
-        # When a commit was first not told; 0: appends told all. Word of it leaves this as it is: it
-        # is to be known how long the next append takes.
+        self._in_flight: dict[int, int] = {}  # member → index of the snapshot being sent to it
+        self._retained: list[tuple[int, int]] = []  # (until when, index the log must reach back to)
+        # Since when the others lack a commit index; 0: appends carried all. A notification does not
+        # reset it: it also measures how long after the commit the next append comes.
         self._owing_since_ns = 0
-        self._lone_appends = 0  # of one entry each, the last ones, each soon after such a commit
-        self._rests = False
-        self._passed_on_ns = -_PASSED_ON_NS  # when a member passed on what its clients asked
+        self._single_appends = 0  # the last appends, of one entry each, each soon after a commit
+        self._defers_wakeups = False
+        self._forwarded_ns = -_FORWARDED_NS  # when a member last forwarded a client's request
         self._has_received = False
         self._failed: list[int] = []  # members whose snapshot could not be sent now
         if parts.membership.members or parts.remotes:
-            self.name_members()
+            self.update_links()
 
     # In.
 
-    def take_in(self, inbox: Inbox) -> None:
-        """Hand raft what came from other members."""
+    @property
+    def has_failed(self) -> bool:
+        """Whether raft must be told of snapshots that could not be sent."""
+        return bool(self._failed)
+
+    def receive(self, inbox: Inbox) -> None:
+        """Give raft the messages and reports of the inbox."""
         raft = self._parts.raft
         for message in inbox.messages:
             if armed and hit("raftDropHeartbeat") is not None:
                 continue
             if message.type == MessageType.SNAP:
                 self._has_received = True
-            elif message.type in _PASSED_ON:
-                self._passed_on_ns = inbox.now_ns
+            elif message.type in _FORWARDED:
+                self._forwarded_ns = inbox.now_ns
             raft.step(message)
         for member in inbox.unreachable:
             raft.report_unreachable(member)
         if inbox.reached:
             raft.report_reached()
         for member, arrived in inbox.snapshots_sent:
-            index = self._on_their_way.pop(member, None)
+            index = self._in_flight.pop(member, None)
             if index is not None and arrived:
-                self._kept.append((inbox.now_ns + _KEPT_AFTER_NS, index))
+                self._retained.append((inbox.now_ns + _RETAINED_AFTER_NS, index))
             raft.report_snapshot(member, ok=arrived)
         if self._failed:
             for member in self._failed:
@@ -78,7 +84,7 @@ class Exchange:
             self._failed = []
 
     def drop_received(self) -> None:
-        """Let go of databases that came with snapshots raft had no use for."""
+        """Delete databases of received snapshots that raft did not use."""
         if self._has_received:
             self._has_received = False
             self._parts.snapshots.drop_received(self._parts.raft.committed)
@@ -86,50 +92,50 @@ class Exchange:
     # Out.
 
     def send_early(self, messages: list[Message], now_ns: int) -> None:
-        """Send what may leave before the sync of a round."""
+        """Send what may be sent before the log is saved."""
         count = max([len(message.entries) for message in messages])
         if count:
-            is_in_time = now_ns - self._owing_since_ns <= _WORD_WAITS_NS
-            self._lone_appends = self._lone_appends + 1 if is_in_time and count == 1 else 0
+            is_in_time = now_ns - self._owing_since_ns <= _NOTIFICATION_DELAY_NS
+            self._single_appends = self._single_appends + 1 if is_in_time and count == 1 else 0
             self._owing_since_ns = 0
         self.send(messages)
 
-    def tell_commits(self, now_ns: int) -> int | None:
-        """Tell the others how far is committed, or return when to: an append may do it before.
+    def notify_commits(self, now_ns: int) -> int | None:
+        """Send the others the commit index, or return when to: the next append may carry it.
 
-        Without entries it costs them a turn, and where one client writes after the other's answer,
-        one for every write. The delay is seen by readers at followers; so it is made only as long
-        as such appends come in time, and not while followers pass on what their clients ask.
-        Larger appends come so close that followers would only apply later.
+        A message without entries costs each follower a turn: one for every write, if one client
+        writes after the answer to its last write. Readers at followers see the delay, so it is made
+        only while such appends come in time, and not while followers forward requests. Larger
+        appends follow so closely that a delay would only make followers apply later.
         """
         raft = self._parts.raft
-        if not raft.owes_word:
+        if not raft.owes_commit_notification:
             return None
         if not self._owing_since_ns:
             self._owing_since_ns = now_ns
-        due_ns = self._owing_since_ns + _WORD_WAITS_NS
-        awaits_append = self._lone_appends >= _LONE_APPENDS_MIN
-        if awaits_append and self._passed_on_ns + _PASSED_ON_NS <= now_ns < due_ns:
+        due_ns = self._owing_since_ns + _NOTIFICATION_DELAY_NS
+        expects_append = self._single_appends >= _SINGLE_APPENDS_MIN
+        if expects_append and self._forwarded_ns + _FORWARDED_NS <= now_ns < due_ns:
             return due_ns
-        self.send(raft.tell_commits())
+        self.send(raft.commit_notifications())
         return None
 
-    def rest(self, now_ns: int, *, is_waiting: bool) -> None:
-        """Have the last acknowledgements of what is committed wait for something worth a turn.
+    def defer_wakeups(self, now_ns: int, *, is_waiting: bool) -> None:
+        """Let late acknowledgements of what is committed cause no turn of their own.
 
-        is_waiting: whether something else hangs on what the members say.
+        is_waiting: whether something else depends on the members' messages.
         """
-        rests = (
+        defers = (
             not is_waiting
-            and self._parts.raft.awaits_stragglers
-            and self._passed_on_ns + _PASSED_ON_NS <= now_ns
+            and self._parts.raft.awaits_late_acknowledgements
+            and self._forwarded_ns + _FORWARDED_NS <= now_ns
         )
-        if rests or self._rests:
-            self._rests = rests
-            self._parts.peers.rest(_STRAGGLERS_WAIT_NS if rests else 0)
+        if defers or self._defers_wakeups:
+            self._defers_wakeups = defers
+            self._parts.peers.defer_wakeups(_LATE_ACKNOWLEDGEMENTS_WAIT_NS if defers else 0)
 
     def send(self, messages: list[Message]) -> None:
-        """Send what raft wants sent now; snapshots wait for a commit."""
+        """Send raft's messages; snapshots wait for a commit of the database."""
         for message in messages:
             if message.type == MessageType.SNAP:
                 break
@@ -147,7 +153,7 @@ class Exchange:
         return bool(self._due)
 
     def send_snapshots(self) -> None:
-        """Send what waits: everything applied has just been committed."""
+        """Send the waiting snapshots: everything applied has just been committed."""
         if not self._due:
             return
         due, self._due = self._due, {}
@@ -157,34 +163,34 @@ class Exchange:
         snapshot = Snapshot(metadata, parts.snapshots.describe(parts.membership))
         for member, message in due.items():
             if not raft.is_leader or message.term != raft.term:
-                continue  # another's business by now
-            if member in self._on_their_way:
+                continue  # of an earlier term: another member leads now
+            if member in self._in_flight:
                 self._failed.append(member)
                 continue
-            self._on_their_way[member] = metadata.index
+            self._in_flight[member] = metadata.index
             message.snapshot = snapshot
             parts.logger.info(
                 "sending database snapshot", to=f"{member:x}", snapshot_index=metadata.index
             )
             parts.peers.send_snapshot(message)
 
-    def kept_index(self, now_ns: int) -> int | None:
-        """Return the index the log must not be cut off after; None: wherever."""
-        if not self._kept and not self._on_their_way:
+    def retained_index(self, now_ns: int) -> int | None:
+        """Return the index after which entries must stay in memory; None: there is none."""
+        if not self._retained and not self._in_flight:
             return None
-        if self._kept:
-            self._kept = [each for each in self._kept if each[0] > now_ns]
-        indexes = [*self._on_their_way.values(), *(index for _, index in self._kept)]
+        if self._retained:
+            self._retained = [each for each in self._retained if each[0] > now_ns]
+        indexes = [*self._in_flight.values(), *(index for _, index in self._retained)]
         return min(indexes, default=None)
 
-    # Who they are.
+    # The members.
 
-    def name_members(self) -> None:
-        """Tell the links who the other members are, after an applied change of them."""
+    def update_links(self) -> None:
+        """Give the links the list of the other members, after a change of it was applied."""
         parts = self._parts
         members, own_id = parts.membership.members, parts.member_id
         if own_id in members:
-            parts.remotes = {}  # this member knows the others from the log by now
+            parts.remotes = {}  # the others are known from the log now
         others: dict[int, Sequence[str]] = {
             each: urls
             for each, urls in parts.remotes.items()
@@ -193,8 +199,8 @@ class Exchange:
         for each, member in members.items():
             if each != own_id:
                 others[each] = member.peer_urls
-        for each in [each for each in self._on_their_way if each not in others]:
-            del self._on_their_way[each]
+        for each in [each for each in self._in_flight if each not in others]:
+            del self._in_flight[each]
         parts.peers.set_members(others)
 
     def active_count(self) -> int:

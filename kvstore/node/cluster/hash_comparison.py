@@ -1,9 +1,9 @@
-"""One question to all members: what is the hash of your data at this revision?
+"""Compares the hashes of all members' data at one revision.
 
-    own hash, in slices ─► GET /members/hashkv of each other, at that revision ─► then(comparison)
+    own hash, in slices ─► GET /members/hashkv of each other ─► callback(comparison)
 
-Hashes can be compared where the compact revisions are equal: what was compacted is not hashed.
-Where one state has two hashes (see mvcc.record_hash), either counts as this member's.
+Hashes are comparable if the compact revisions are equal: what was compacted is not hashed. If one
+state has two hashes (see mvcc.record_hash), either counts as this member's.
 """
 
 import json
@@ -19,7 +19,7 @@ from kvstore.node.upkeep.maintenance import Maintenance
 
 
 class PeerHash(NamedTuple):
-    """What another member answered."""
+    """Another member's answer."""
 
     revision: int  # its newest
     hash: int
@@ -27,7 +27,7 @@ class PeerHash(NamedTuple):
 
 
 class HashComparison:
-    """The answers to one question; own is this member's."""
+    """The hashes at one revision; own is this member's."""
 
     def __init__(self, own: HashResult) -> None:
         self.own = own
@@ -35,64 +35,64 @@ class HashComparison:
         self.errors: dict[int, str] = {}  # of the members that gave no hash
 
     @property
-    def asked(self) -> int:
-        """How many members answered, one way or the other."""
+    def answered(self) -> int:
+        """How many members have answered, with a hash or an error."""
         return len(self.peers) + len(self.errors)
 
     def comparable(self) -> dict[int, int]:
         """Return the hashes of others that cover the same records, by member."""
         own = self.own
         return {
-            member: own.hash if peer.hash == own.other else peer.hash
+            member: own.hash if peer.hash == own.alternative else peer.hash
             for member, peer in self.peers.items()
             if peer.compact_revision == own.compact_revision
         }
 
     def groups(self, own_id: int) -> dict[int, list[int]]:
-        """Return who has which hash, this member included; others than those do not count."""
+        """Return the members by hash: this one and all with a comparable hash."""
         groups: dict[int, list[int]] = {self.own.hash: [own_id]}
         for member, value in self.comparable().items():
             groups.setdefault(value, []).append(member)
         return groups
 
 
-Then = Callable[[HashComparison], None]
+ComparisonCallback = Callable[[HashComparison], None]
 
 
 class HashCollector:
-    """Makes surveys."""
+    """Collects the hashes for comparisons."""
 
     def __init__(self, parts: Parts, maintenance: Maintenance) -> None:
         self._parts = parts
         self._maintenance = maintenance
 
-    def begin(self, then: Then) -> None:
-        """Hash the current revision here, then ask the others; then is told all of it."""
+    def begin(self, callback: ComparisonCallback) -> None:
+        """Hash the current revision here, then ask the others; callback gets the comparison."""
 
-        def take(result: HashResult | Refusal) -> None:
+        def hashed(result: HashResult | Refusal) -> None:
             assert isinstance(result, HashResult), "the newest revision can always be hashed"
-            self.ask_others(result, then)
+            self.ask_others(result, callback)
 
-        self._maintenance.hash_newest(take)
+        self._maintenance.hash_newest(hashed)
 
-    def ask_others(self, own: HashResult, then: Then) -> None:
-        """Ask the others for their hash at the revision of a hash that is known."""
+    def ask_others(self, own: HashResult, callback: ComparisonCallback) -> None:
+        """Ask the others for their hash at the revision of this member's hash."""
         parts = self._parts
         others = [each for each in parts.membership.members if each != parts.member_id]
         comparison = HashComparison(own)
         body = json.dumps({"revision": own.hash_revision}, separators=(",", ":")).encode()
-        take = partial(self._take, comparison, len(others), then)
+        answered = partial(self._handle_answer, comparison, len(others), callback)
         for member in others:
             args = (f"{member:x}".encode(), b"/members/hashkv", body)
-            parts.tasks.ask(TaskKind.GET_PEER, args, partial(take, member))
+            parts.tasks.ask(TaskKind.GET_PEER, args, partial(answered, member))
         if not others:
-            then(comparison)
+            callback(comparison)
 
-    def _take(
+    def _handle_answer(
         self,
         comparison: HashComparison,
         count: int,
-        then: Then,
+        callback: ComparisonCallback,
         member: int,
         result: TaskResult,
         _out: Outbox,
@@ -108,8 +108,8 @@ class HashCollector:
                 remote_peer_id=f"{member:x}",
                 error=answer,
             )
-        if comparison.asked == count:
-            then(comparison)
+        if comparison.answered == count:
+            callback(comparison)
 
 
 def _read(result: TaskResult) -> PeerHash | str:
@@ -128,6 +128,6 @@ def _read(result: TaskResult) -> PeerHash | str:
 
 
 def majority(groups: dict[int, list[int]], members: Iterable[int]) -> int | None:
-    """Return the hash that more than half of the members have, None if there is none."""
+    """Return the hash that more than half of the members have; None if there is none."""
     quorum = len(list(members)) // 2 + 1
     return next((value for value, having in groups.items() if len(having) >= quorum), None)

@@ -1,14 +1,15 @@
-"""Who leads, as this member knows it, and what hangs on that.
+"""Which member leads, as this one knows it, and what depends on that.
 
-    a leader is known         reads asked of the one before are told, lost publishes made again
+    a new leader              reads waiting for the previous one are refused, lost proposals retried
     this member leads         leases are counted down once its term's first entry is applied
-    it stood still meanwhile  it may have been replaced: no lease is renewed before a quorum says no
-    nobody leads for long     streams that asked for a leader are ended
+    it was stopped for long   another may have been elected: no lease is renewed before a quorum
+                              has confirmed this leader
+    no leader for long        streams that require a leader are ended
 
-Handing over (MoveLeader, or the end of the process) waits here until it is done: raft gives a
-transfer up after an election timeout, and it is then begun anew while the caller's time lasts.
+Leader transfers (MoveLeader, or the end of the process) wait here until they are done: raft aborts
+a transfer after an election timeout, and it is then started again until the caller's time is over.
 
-The texts are etcd's. Elections themselves are raft's affair.
+The texts are etcd's. The elections themselves are raft's.
 """
 
 from typing import Final
@@ -22,14 +23,15 @@ from kvstore.errors import (
     Code,
     Refusal,
 )
+from kvstore.node.call_context import UNRESTRICTED
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL
 from kvstore.node.reads.reads import Reads
 from kvstore.raft.model import NO_NODE, Role
 from kvstore.raft.ready import SoftState
 
-_DOUBT_TICKS: Final = 3  # a leader that saw so many pass at once may have been replaced
-_LOST_TIMEOUTS: Final = 3  # election timeouts without a leader that streams bear
+_STALL_TICKS: Final = 3  # a leader that saw so many pass at once may have been replaced
+_LOST_TIMEOUTS: Final = 3  # election timeouts without a leader until streams are ended
 _ROLE_NAMES: Final = {
     Role.FOLLOWER: "follower",
     Role.PRE_CANDIDATE: "pre-candidate",
@@ -39,31 +41,30 @@ _ROLE_NAMES: Final = {
 
 
 class Leadership:
-    """What this member knows of its leader, and what it does as one."""
+    """The leader as this member knows it, and leader transfers."""
 
     def __init__(self, parts: Parts, reads: Reads) -> None:
         self._parts = parts
         self._reads = reads
         self._lead = NO_NODE
-        self._term_told = 0
         self._elected_ns = 0  # when this member became leader last
         self._lost_ns: int | None = None  # since when there is no leader
         self._is_primary = False
-        self._is_doubted = False
-        self._doubt_asked_ns: int | None = None
-        self._moves: list[tuple[int, int, int]] = []  # (call id, to whom, since ns)
-        self._hand_over_until_ns: int | None = None
+        self._is_unconfirmed = False  # a quorum must confirm that this member still leads
+        self._confirm_asked_ns: int | None = None
+        self._transfers: list[tuple[int, int, int]] = []  # (call id, to whom, since ns)
+        self._transfer_until_ns: int | None = None  # of the transfer at the end of the process
         self.changes = 0  # how many leaders were seen
 
     @property
     def lead(self) -> int:
-        """Who leads, as of the last round; 0: nobody known."""
+        """The leader as of the last Ready; 0: not known."""
         return self._lead
 
-    # What raft says.
+    # Changes.
 
-    def take(self, soft_state: SoftState, now_ns: int, out: Outbox) -> bool:
-        """Note who leads now; tell whether there is a leader other than before."""
+    def update(self, soft_state: SoftState, now_ns: int, out: Outbox) -> bool:
+        """Take the new leader and role; tell whether there is a leader other than before."""
         parts = self._parts
         lead, role = soft_state
         before, self._lead = self._lead, lead
@@ -91,7 +92,7 @@ class Leadership:
         return True
 
     def follow(self, confirmed_term: int, now_ns: int) -> None:
-        """Count leases down only as the leader, and only once its term's first entry is applied."""
+        """Make the lessor primary while this member leads and its term's first entry is applied."""
         parts = self._parts
         raft = parts.raft
         leads = raft.is_leader and confirmed_term == raft.term
@@ -102,43 +103,43 @@ class Leadership:
         self._is_primary = leads
 
     def snapshot_installed(self) -> None:
-        """Take note that the leases were read anew: nobody counts them down."""
+        """Note that the lessor was restored and is not primary."""
         self._is_primary = False
 
-    # Doubts.
+    # Confirmation.
 
     def ticked(self, ticks: int) -> None:
-        """Doubt one's leadership after a time in which others may have elected another."""
+        """Require a confirmation after a stall in which the others may have elected another."""
         raft = self._parts.raft
-        if ticks >= _DOUBT_TICKS and raft.is_leader and not raft.is_only_voter:
-            self._is_doubted = True
+        if ticks >= _STALL_TICKS and raft.is_leader and not raft.is_only_voter:
+            self._is_unconfirmed = True
 
-    def is_sure(self, now_ns: int) -> bool:
+    def is_confirmed(self, now_ns: int) -> bool:
         """Tell whether this member surely was the leader a moment ago; if not, ask a quorum."""
-        if not self._is_doubted:
+        if not self._is_unconfirmed:
             return True
         if not self._parts.raft.is_leader:
-            self._is_doubted = False
+            self._is_unconfirmed = False
             return True
-        asked_ns = self._doubt_asked_ns
+        asked_ns = self._confirm_asked_ns
         if asked_ns is None or now_ns - asked_ns >= self._parts.limits.request_timeout_ns:
-            self._doubt_asked_ns = now_ns
-            self._reads.add(INTERNAL, self._confirm)
+            self._confirm_asked_ns = now_ns
+            self._reads.add(INTERNAL, UNRESTRICTED, self._confirm)
         return False
 
     def _confirm(self, _out: Outbox) -> None:
-        self._is_doubted = False
-        self._doubt_asked_ns = None
+        self._is_unconfirmed = False
+        self._confirm_asked_ns = None
 
     def is_lost(self, now_ns: int) -> bool:
-        """Tell whether there has been no leader for longer than streams bear."""
+        """Tell whether there has been no leader for so long that streams are to end."""
         timeout_ns = self._parts.limits.election_timeout_ns
         return self._lost_ns is not None and now_ns - self._lost_ns >= _LOST_TIMEOUTS * timeout_ns
 
     # Timeouts.
 
     def timeout_since(self, since_ns: int) -> Refusal:
-        """Return why a proposal made then has not been answered, as far as can be told."""
+        """Return the most likely reason why a proposal made then was not answered."""
         parts = self._parts
         lost_ns = self._elected_ns - 2 * parts.limits.election_timeout_ns
         if lost_ns < since_ns < self._elected_ns:
@@ -159,10 +160,10 @@ class Leadership:
         active_ns = self._parts.peers.active_since_ns(member_id)
         return active_ns is not None and active_ns < since_ns
 
-    # Handing over.
+    # Leader transfers.
 
     def move(self, call_id: int, to: int, now_ns: int) -> None:
-        """Hand over to a voting member; the call is answered when it leads, or in time."""
+        """Transfer leadership to a voter; the call is answered when it leads, or times out."""
         parts = self._parts
         parts.logger.info(
             "leadership transfer starting",
@@ -170,11 +171,11 @@ class Leadership:
             current_leader_member_id=f"{parts.raft.lead:x}",
             transferee_member_id=f"{to:x}",
         )
-        self._moves.append((call_id, to, now_ns))
+        self._transfers.append((call_id, to, now_ns))
         parts.raft.transfer_leader(to)
 
-    def hand_over(self, now_ns: int) -> None:
-        """Hand over to the voter connected longest, if this member leads and there is one."""
+    def transfer_leadership(self, now_ns: int) -> None:
+        """Transfer to the voter connected longest, if this member leads and there is one."""
         parts = self._parts
         to = self._longest_connected()
         if to == NO_NODE or not parts.raft.is_leader:
@@ -184,11 +185,11 @@ class Leadership:
                 current_leader_member_id=f"{parts.raft.lead:x}",
             )
             return
-        self._hand_over_until_ns = now_ns + parts.limits.election_timeout_ns
+        self._transfer_until_ns = now_ns + parts.limits.election_timeout_ns
         self.move(INTERNAL, to, now_ns)
 
-    def shed(self) -> bool:
-        """Hand over while going on as a member; False: there is nobody to hand over to."""
+    def transfer_to_another(self) -> bool:
+        """Transfer leadership and stay a member; False: there is no other voter to lead."""
         raft = self._parts.raft
         to = self._longest_connected()
         if to == NO_NODE or raft.transferee != NO_NODE:
@@ -197,9 +198,9 @@ class Leadership:
         return True
 
     @property
-    def is_handing_over(self) -> bool:
-        """Whether a hand-over at the end of the process is still under way."""
-        return self._hand_over_until_ns is not None
+    def is_transferring_leadership(self) -> bool:
+        """Whether a transfer at the end of the process is still under way."""
+        return self._transfer_until_ns is not None
 
     def _longest_connected(self) -> int:
         parts = self._parts
@@ -213,18 +214,18 @@ class Leadership:
         return min(found, default=(0, NO_NODE))[1]
 
     def cancel(self, call_id: int) -> None:
-        """Forget a call whose client went away; what it started goes on."""
-        if self._moves:
-            self._moves = [each for each in self._moves if each[0] != call_id]
+        """Forget a call whose client went away; its transfer goes on."""
+        if self._transfers:
+            self._transfers = [each for each in self._transfers if each[0] != call_id]
 
-    def answer_moves(self, now_ns: int, out: Outbox) -> None:
-        """Answer who waits for a hand-over that is done or has taken too long."""
-        if not self._moves:
+    def step_transfers(self, now_ns: int, out: Outbox) -> None:
+        """Answer calls whose transfer is done or has taken too long; restart aborted ones."""
+        if not self._transfers:
             return
         parts = self._parts
         raft = parts.raft
         left: list[tuple[int, int, int]] = []
-        for call_id, to, since_ns in self._moves:
+        for call_id, to, since_ns in self._transfers:
             if self._lead == to:
                 parts.logger.info(
                     "leadership transfer finished",
@@ -239,12 +240,12 @@ class Leadership:
                 left.append((call_id, to, since_ns))
                 if raft.is_leader and raft.transferee == NO_NODE:
                     raft.transfer_leader(to)
-        self._moves = left
-        until_ns = self._hand_over_until_ns
-        is_followed = self._lead not in (NO_NODE, parts.member_id)
-        if until_ns is not None and (now_ns >= until_ns or is_followed):
-            self._hand_over_until_ns = None
-            self._moves = [each for each in left if each[0] != INTERNAL]
+        self._transfers = left
+        until_ns = self._transfer_until_ns
+        another_leads = self._lead not in (NO_NODE, parts.member_id)
+        if until_ns is not None and (now_ns >= until_ns or another_leads):
+            self._transfer_until_ns = None
+            self._transfers = [each for each in left if each[0] != INTERNAL]
 
 
 def _reply(out: Outbox, call_id: int, refusal: Refusal | None) -> None:
@@ -253,4 +254,4 @@ def _reply(out: Outbox, call_id: int, refusal: Refusal | None) -> None:
     if refusal is None:
         out.replies.append((call_id, Code.OK, b""))
     else:
-        out.replies.append((call_id, refusal.code, refusal.text.encode()))
+        out.refuse(call_id, refusal)

@@ -1,10 +1,10 @@
-"""A learner becomes a voter: only the leader can tell whether it is ready.
+"""MemberPromote: a learner becomes a voter. Only the leader knows whether it is ready.
 
     leader      all that is committed is applied ─► match ≥ 90 % of its own ─► change proposed
     follower    POST /members/promote/<id> to the leader, which answers with the members
 
-A follower asks again until it gets a verdict or the request's time is over; the leader may change
-meanwhile, and may be this member.
+A follower retries until it gets an answer or the request times out; the leader may change
+meanwhile, and may become this member.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ from kvstore.errors import (
     Refusal,
 )
 from kvstore.node.cluster.reconfiguration import may_promote
-from kvstore.node.limits import MILLISECOND_NS, SECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.raft.model import NO_NODE, ConfChange, ConfChangeType
+from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.wire.members import Member, decode_members, encode_promotion
 from kvstore.wire.varint import WireError
 
 READY_RATIO: Final = 0.9
 _APPLY_TIMEOUT_NS: Final = SECOND_NS
-_ASK_AGAIN_NS: Final = 100 * MILLISECOND_NS
-# What a leader's answer says, by the texts etcd writes there; the more special one first.
+_RETRY_NS: Final = 100 * MILLISECOND_NS
+# The meaning of a leader's answer, by the texts etcd writes there; the longer match comes first.
 _VERDICTS: Final = (
     ("can only promote a learner member which is in sync with leader", LEARNER_NOT_READY),
     ("can only promote a learner member", MEMBER_NOT_LEARNER),
@@ -42,79 +42,78 @@ Answer = Callable[[Sequence[Member] | Refusal, Outbox], None]
 
 
 @dataclass(slots=True, eq=False)
-class _Wish:
+class _Promotion:
     call_id: int
     member_id: int
     token: bytes
     answer: Answer
     since_ns: int
-    is_away: bool = False  # the leader has been asked and has not answered
-    again_ns: int = 0
+    is_forwarded: bool = False  # to the leader, which has not answered yet
+    retry_ns: int = 0
 
 
 class Promotions:
-    """Promotions that clients wait for."""
+    """The promotions under way."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._wishes: list[_Wish] = []
-        self._now_ns = 0
+        self._time = parts.time
+        self._promotions: list[_Promotion] = []
 
     def add(self, call_id: int, member_id: int, token: str, now_ns: int, answer: Answer) -> None:
-        """Note a promotion; answer is told the members then, or why it is refused."""
-        self._wishes.append(_Wish(call_id, member_id, token.encode(), answer, now_ns))
+        """Add a promotion; answer is called with the members after it, or why it is refused."""
+        self._promotions.append(_Promotion(call_id, member_id, token.encode(), answer, now_ns))
 
     def cancel(self, call_id: int) -> None:
-        """Forget a call whose client went away; what was asked of the leader goes on."""
-        self._wishes = [wish for wish in self._wishes if wish.call_id != call_id]
+        """Forget a call whose client went away; a request to the leader goes on."""
+        self._promotions = [each for each in self._promotions if each.call_id != call_id]
 
     def step(self, now_ns: int, out: Outbox) -> None:
-        """Do for each what can be done now."""
-        if not self._wishes:
+        """Continue each promotion as far as possible now."""
+        if not self._promotions:
             return
-        self._now_ns = now_ns
         raft = self._parts.raft
         timeout_ns = self._parts.limits.request_timeout_ns
-        for wish in list(self._wishes):
-            if now_ns - wish.since_ns >= timeout_ns:
-                self._end(wish, NO_LEADER if raft.lead == NO_NODE else TIMEOUT, out)
+        for each in list(self._promotions):
+            if now_ns - each.since_ns >= timeout_ns:
+                self._end(each, NO_LEADER if raft.lead == NO_NODE else TIMEOUT, out)
             elif raft.is_leader:
-                self._judge(wish, out)
-            elif raft.lead != NO_NODE and not wish.is_away and now_ns >= wish.again_ns:
-                self._ask_leader(wish)
+                self._decide(each, out)
+            elif raft.lead != NO_NODE and not each.is_forwarded and now_ns >= each.retry_ns:
+                self._forward(each)
 
-    def _end(self, wish: _Wish, result: Sequence[Member] | Refusal, out: Outbox) -> None:
-        self._wishes.remove(wish)
-        wish.answer(result, out)
+    def _end(self, promotion: _Promotion, result: Sequence[Member] | Refusal, out: Outbox) -> None:
+        self._promotions.remove(promotion)
+        promotion.answer(result, out)
 
     # On the leader.
 
-    def _judge(self, wish: _Wish, out: Outbox) -> None:
+    def _decide(self, promotion: _Promotion, out: Outbox) -> None:
         parts = self._parts
         if parts.raft.applied < parts.raft.committed:
-            if self._now_ns - wish.since_ns >= _APPLY_TIMEOUT_NS:
-                self._end(wish, TIMEOUT_WAIT_APPLY, out)
+            if self._time.now_ns - promotion.since_ns >= _APPLY_TIMEOUT_NS:
+                self._end(promotion, TIMEOUT_WAIT_APPLY, out)
             return
-        refusal = self._readiness(wish.member_id) or may_promote(parts)
+        refusal = self._check_ready(promotion.member_id) or may_promote(parts)
         if refusal is not None:
             parts.counters.note_promotion(refusal)
-            self._end(wish, refusal, out)
+            self._end(promotion, refusal, out)
             return
-        self._wishes.remove(wish)
+        self._promotions.remove(promotion)
         change = ConfChange(
             parts.request_ids.next(),
             ConfChangeType.ADD_NODE,
-            wish.member_id,
-            encode_promotion(wish.member_id),
+            promotion.member_id,
+            encode_promotion(promotion.member_id),
         )
 
-        def tell(refused: Refusal | None, out: Outbox) -> None:
-            parts.counters.note_promotion(refused)
-            wish.answer(refused or parts.membership.sorted_members(), out)
+        def changed(refusal: Refusal | None, out: Outbox) -> None:
+            parts.counters.note_promotion(refusal)
+            promotion.answer(refusal or parts.membership.sorted_members(), out)
 
-        parts.pending.add_change(change, wish.call_id, tell)
+        parts.pending.add_change(change, promotion.call_id, changed)
 
-    def _readiness(self, member_id: int) -> Refusal | None:
+    def _check_ready(self, member_id: int) -> Refusal | None:
         raft = self._parts.raft
         progress = raft.status().progress
         if member_id not in progress:
@@ -134,33 +133,33 @@ class Promotions:
 
     # On the others.
 
-    def _ask_leader(self, wish: _Wish) -> None:
-        wish.is_away = True
-        leader, path = f"{self._parts.raft.lead:x}", f"/members/promote/{wish.member_id}"
+    def _forward(self, promotion: _Promotion) -> None:
+        promotion.is_forwarded = True
+        leader, path = f"{self._parts.raft.lead:x}", f"/members/promote/{promotion.member_id}"
         args: tuple[bytes, ...] = (leader.encode(), path.encode(), b"")
-        if wish.token:
-            args = (*args, wish.token)
+        if promotion.token:
+            args = (*args, promotion.token)
 
-        def take(result: TaskResult, out: Outbox) -> None:
-            self._take_answer(wish, result, out)
+        def answered(result: TaskResult, out: Outbox) -> None:
+            self._handle_answer(promotion, result, out)
 
-        self._parts.tasks.ask(TaskKind.POST_PEER, args, take)
+        self._parts.tasks.ask(TaskKind.POST_PEER, args, answered)
 
-    def _take_answer(self, wish: _Wish, result: TaskResult, out: Outbox) -> None:
-        wish.is_away = False
-        wish.again_ns = self._now_ns + _ASK_AGAIN_NS
-        if wish not in self._wishes:
+    def _handle_answer(self, promotion: _Promotion, result: TaskResult, out: Outbox) -> None:
+        promotion.is_forwarded = False
+        promotion.retry_ns = self._time.now_ns + _RETRY_NS
+        if promotion not in self._promotions:
             return
         if not result.error:
             try:
-                self._end(wish, decode_members(result.body), out)
+                self._end(promotion, decode_members(result.body), out)
             except WireError as error:
                 self._parts.logger.warning("the leader's answer is unreadable", error=str(error))
             return
         text = result.body.decode("utf-8", "replace")
         for phrase, verdict in _VERDICTS:
             if phrase in text:
-                self._end(wish, verdict, out)
+                self._end(promotion, verdict, out)
                 return
         self._parts.logger.warning(
             "failed to forward a promotion", error=result.error, answer=text[:200]

@@ -1,31 +1,31 @@
-"""Whether the list of members may change now without losing the quorum: the strict checks.
+"""The strict checks: whether the members may be changed now without losing the quorum.
 
-    started     has a name, which it publishes once it runs
-    connected   for 5 s without a break; this member always is
+    started     has a name, which a member publishes once it runs
+    connected   for 5 s without interruption; this member always is
 
     add voter   started ≥ quorum of the voters after, the new one not counted as started;
                 connected ≥ that quorum. To one voter another may always be added
-    remove      started ≥ quorum of the voters left; then the one that goes is down anyway, or
-                those connected without it are a majority of the rest
+    remove      started ≥ quorum of the voters left; and the removed one is down, or those
+                connected without it are a majority of the rest
     promote     started ≥ quorum of the voters after, the learner counted as started
 
-Order and texts are etcd's. What is applied is checked again, against the list alone, on every
-member alike: see kvstore.apply.membership.
+Order and texts are etcd's. A change is checked again when it is applied, against the list alone and
+alike on every member: see kvstore.apply.membership.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from kvstore.errors import NOT_ENOUGH_STARTED, UNHEALTHY, Refusal
-from kvstore.node.limits import SECOND_NS
 from kvstore.node.parts import Parts
+from kvstore.units import SECOND_NS
 from kvstore.wire.members import Member
 
 HEALTH_INTERVAL_NS: Final = 5 * SECOND_NS
 
 
 def may_add(parts: Parts, now_ns: int, *, is_learner: bool) -> Refusal | None:
-    """Tell why a member may not be added now; None if it may."""
+    """Return why a member may not be added now; None if it may."""
     if not parts.limits.strict_reconfig_check:
         return None
     voters = _voters(parts)
@@ -41,7 +41,7 @@ def may_add(parts: Parts, now_ns: int, *, is_learner: bool) -> Refusal | None:
 
 
 def may_remove(parts: Parts, member_id: int, now_ns: int) -> Refusal | None:
-    """Tell why a member may not be removed now; None if it may."""
+    """Return why a member may not be removed now; None if it may."""
     if not parts.limits.strict_reconfig_check:
         return None
     member = parts.membership.members.get(member_id)
@@ -60,7 +60,7 @@ def may_remove(parts: Parts, member_id: int, now_ns: int) -> Refusal | None:
 
 
 def may_promote(parts: Parts) -> Refusal | None:
-    """Tell why no learner may become a voter now; None if one may."""
+    """Return why no learner may become a voter now; None if one may."""
     if not parts.limits.strict_reconfig_check:
         return None
     voters = _voters(parts)

@@ -1,14 +1,13 @@
-"""The cluster's version: what all members can do, raised and lowered by the leader.
+"""The cluster version: the features that all members support, raised and lowered by the leader.
 
     at its first commit of a term, then every 4 s, the leader asks each member for /version
         no version yet      the least server version of all, or 3.0.0 if one does not answer
         later               up to the least server version, once every member answers
-        under a downgrade   down to its target, and the downgrade ends when all servers run that
+        under a downgrade   down to its target; the downgrade ends when all servers run that
 
-Downgrade calls read after a read-index, so that they judge by the newest list, on any member.
+Downgrade calls wait for a read index, so they are decided on the newest state, on any member.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -21,15 +20,16 @@ from kvstore.errors import (
     Code,
     Refusal,
 )
-from kvstore.node.limits import SECOND_NS
+from kvstore.node.call_context import CallContext, Handler
+from kvstore.node.internal_requests import propose
 from kvstore.node.parts import Parts
-from kvstore.node.pending import INTERNAL, Waiter
 from kvstore.node.reads.reads import Reads
 from kvstore.types import MIN_CLUSTER_VERSION, SERVER_VERSION
+from kvstore.units import SECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import membership_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
-from kvstore.wire.internal import Field, wrap
+from kvstore.wire.internal import Field
 from kvstore.wire.varint import WireError
 from kvstore.wire.versions import (
     Version,
@@ -42,11 +42,9 @@ from kvstore.wire.versions import (
 MONITOR_INTERVAL_NS: Final = 4 * SECOND_NS
 _UNKNOWN_METHOD: Final = Refusal(Code.UNKNOWN, "etcdserver: unknown method")
 
-Handler = Callable[[int, bytes], Refusal | None]
-
 
 class Poll:
-    """One question to every member: which version do you run?"""
+    """One round of asking every member for its server version."""
 
     def __init__(self, term: int) -> None:
         self.term = term
@@ -61,12 +59,12 @@ class Poll:
 
 
 class Versions:
-    """Watches the versions as leader; answers downgrade calls."""
+    """Monitors the versions as leader; answers downgrade calls."""
 
     def __init__(self, parts: Parts, reads: Reads) -> None:
         self._parts = parts
         self._reads = reads
-        self._told = parts.membership.cluster_version
+        self._logged = parts.membership.cluster_version
         self._poll: Poll | None = None
         self._term_polled = 0  # the last term in which this member asked as leader
         self._monitor_ns = 0
@@ -75,18 +73,18 @@ class Versions:
         self._checks_downgrade = False
 
     def handlers(self) -> dict[int, Handler]:
-        """Return what admits each method's calls."""
+        """Return the handler of each method."""
         return {rpc.DOWNGRADE: self._downgrade}
 
-    # The leader's watch.
+    # The leader's monitor.
 
     def step(self, now_ns: int, *, leads: bool) -> int | None:
-        """Ask when it is time to; leads: this member is leader and its term's first entry applied.
+        """Poll if it is time; leads: this member is leader and its term's first entry is applied.
 
-        Returns when to come back (None: not before something else happens).
+        Returns when the next step is due (None: not before something else happens).
         """
-        if self._parts.membership.cluster_version != self._told:
-            self._tell()
+        if self._parts.membership.cluster_version != self._logged:
+            self._log_change()
         if not leads:
             self._poll = None
             return None
@@ -105,19 +103,19 @@ class Versions:
             self._monitor_ns = now_ns
         if now_ns >= self._monitor_ns and self._poll is None:
             self._monitor_ns = now_ns + MONITOR_INTERVAL_NS
-            self._ask()
+            self._start_poll()
         if self._poll is not None:
             return None
         return min(self._monitor_ns, self._downgrade_check_ns) if checks else self._monitor_ns
 
-    def _tell(self) -> None:
-        before, self._told = self._told, self._parts.membership.cluster_version
+    def _log_change(self) -> None:
+        before, self._logged = self._logged, self._parts.membership.cluster_version
         if before is None:
-            self._parts.logger.info("set initial cluster version", cluster_version=self._told)
+            self._parts.logger.info("set initial cluster version", cluster_version=self._logged)
         else:
-            self._parts.logger.info("updated cluster version", before=before, to=self._told)
+            self._parts.logger.info("updated cluster version", before=before, to=self._logged)
 
-    def _ask(self) -> None:
+    def _start_poll(self) -> None:
         parts = self._parts
         poll = self._poll = Poll(parts.raft.term)
         for member_id in parts.membership.members:
@@ -126,11 +124,11 @@ class Versions:
                 continue
             poll.waiting.add(member_id)
             args = (f"{member_id:x}".encode(), b"/version", b"")
-            parts.tasks.ask(TaskKind.GET_PEER, args, partial(self._take, poll, member_id))
+            parts.tasks.ask(TaskKind.GET_PEER, args, partial(self._handle_answer, poll, member_id))
         if not poll.waiting:
             self._decide(poll)
 
-    def _take(self, poll: Poll, member_id: int, result: TaskResult, _out: Outbox) -> None:
+    def _handle_answer(self, poll: Poll, member_id: int, result: TaskResult, _out: Outbox) -> None:
         poll.waiting.discard(member_id)
         poll.servers[member_id] = self._read(member_id, result)
         if not poll.waiting and poll is self._poll and poll.term == self._parts.raft.term:
@@ -169,7 +167,7 @@ class Versions:
             self._end_downgrade(poll)
 
     def _wanted(self, least: Version | None) -> Version | None:
-        """Return the version the cluster should have, None to leave it."""
+        """Return the version the cluster should have, None to leave it as it is."""
         membership = self._parts.membership
         if membership.cluster_version is None:
             return least or parse_version(MIN_CLUSTER_VERSION)
@@ -202,7 +200,7 @@ class Versions:
                 to=str(version),
             )
         request = membership_pb2.ClusterVersionSetRequest(ver=str(version))
-        self._propose(Field.CLUSTER_VERSION_SET, request.SerializeToString())
+        propose(self._parts, Field.CLUSTER_VERSION_SET, request.SerializeToString())
 
     def _end_downgrade(self, poll: Poll) -> None:
         target = self._parts.membership.downgrade_target
@@ -211,16 +209,11 @@ class Versions:
         wanted = parse_cluster_version(target)
         if all(v is not None and v.without_patch == wanted for v in poll.servers.values()):
             self._parts.logger.info("the cluster has been downgraded", cluster_version=target)
-            self._propose(Field.DOWNGRADE_INFO_SET, b"")
-
-    def _propose(self, field: int, body: bytes) -> None:
-        parts = self._parts
-        data = wrap(field, body, parts.request_ids.next())
-        parts.pending.add(data, Waiter(INTERNAL, field, None, body))
+            propose(self._parts, Field.DOWNGRADE_INFO_SET, b"")
 
     # Calls.
 
-    def _downgrade(self, call_id: int, body: bytes) -> Refusal | None:
+    def _downgrade(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.DowngradeRequest.FromString(body)
         match request.action:
             case pb.DowngradeRequest.VALIDATE | pb.DowngradeRequest.ENABLE:
@@ -229,14 +222,17 @@ class Versions:
                 except ValueError:
                     return WRONG_DOWNGRADE_VERSION
                 enables = request.action == pb.DowngradeRequest.ENABLE
-                self._reads.add(call_id, partial(self._judge, call_id, target, enables=enables))
+                decide = partial(self._decide_downgrade, call_id, target, enables=enables)
+                self._reads.add(call_id, context, decide)
             case pb.DowngradeRequest.CANCEL:
-                self._reads.add(call_id, partial(self._cancel, call_id))
+                self._reads.add(call_id, context, partial(self._cancel, call_id))
             case _:
                 return _UNKNOWN_METHOD
         return None
 
-    def _judge(self, call_id: int, target: Version, out: Outbox, *, enables: bool) -> None:
+    def _decide_downgrade(
+        self, call_id: int, target: Version, out: Outbox, *, enables: bool
+    ) -> None:
         membership = self._parts.membership
         refusal: Refusal | None = None
         if membership.cluster_version is None:
@@ -247,7 +243,7 @@ class Versions:
             refusal = DOWNGRADE_IN_PROGRESS
         if refusal is not None:
             self._parts.logger.warning("rejected downgrade request", error=refusal.text)
-            out.replies.append((call_id, refusal.code, refusal.text.encode()))
+            out.refuse(call_id, refusal)
         elif enables:
             request = membership_pb2.DowngradeInfoSetRequest(enabled=True, ver=str(target))
             self._propose_for(call_id, request.SerializeToString())
@@ -255,7 +251,7 @@ class Versions:
             self._answer(call_id, out)
 
     def _cancel(self, call_id: int, out: Outbox) -> None:
-        """Cancel; that there is nothing to cancel is told to the log only, as etcd does."""
+        """Cancel a downgrade; if there is none, only the operator's log says so, as in etcd."""
         if self._parts.membership.downgrade_target is None:
             text = "etcdserver: no inflight downgrade job"
             self._parts.logger.warning("failed to cancel downgrade", error=text)
@@ -264,16 +260,13 @@ class Versions:
             self._propose_for(call_id, b"")
 
     def _propose_for(self, call_id: int, body: bytes) -> None:
-        parts, field = self._parts, Field.DOWNGRADE_INFO_SET
-
-        def then(result: bytes | Refusal, out: Outbox) -> None:
+        def applied(result: bytes | Refusal, out: Outbox) -> None:
             if isinstance(result, Refusal):
-                out.replies.append((call_id, result.code, result.text.encode()))
+                out.refuse(call_id, result)
             else:
                 self._answer(call_id, out)
 
-        data = wrap(field, body, parts.request_ids.next())
-        parts.pending.add(data, Waiter(call_id, field, None, body, then=then))
+        propose(self._parts, Field.DOWNGRADE_INFO_SET, body, call_id=call_id, callback=applied)
 
     def _answer(self, call_id: int, out: Outbox) -> None:
         parts = self._parts

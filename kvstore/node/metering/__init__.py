@@ -1,1 +1,1 @@
-"""What a node counts, and how often it may log."""
+"""Counters, frequent keys and a rate limiter for log lines."""

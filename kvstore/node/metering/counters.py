@@ -3,24 +3,24 @@
     hot path ──► ints, histogram lists, once a batch where possible ──► copied at scrape time
 
 Counters only grow, and start at 0 with the process. Durations are taken with `clock`, a port: the
-simulator's stands still, and then every duration is 0. Whoever reads from another thread sees each
-number as of some moment, not all as of one; `Gatherer` in the server reads between two turns.
+simulator's clock stands still, so there every duration is 0. A reader in another thread sees the
+numbers as of different moments; `Gatherer` in the server reads them between two turns.
 
-It counts and remembers. What the numbers are called outside is the metrics page's business.
+The names of the numbers outside are defined by the metrics page.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from kvstore.errors import Refusal
-from kvstore.histograms import NANOSECOND_S, Histogram, exponential
+from kvstore.histograms import Histogram, exponential
 from kvstore.mvcc.event import Event
-from kvstore.node.limits import MILLISECOND_NS
 from kvstore.node.metering.heavy_hitters import HeavyHitters
 from kvstore.node.metering.rate_limiter import RateLimiter
+from kvstore.units import MILLISECOND_NS, NANOSECOND_S
 
-_SPREAD: Final = 2_654_435_761  # a prime: samples of turns of one size visit every place
-_PREFIXES_MAX: Final = 64  # who is not among them costs a search for the least
+_SPREAD: Final = 2_654_435_761  # a prime: samples of turns of one size visit every position
+_PREFIXES_MAX: Final = 64
 
 Clock = Callable[[], int]
 
@@ -43,10 +43,10 @@ class Counters:
         # Time spent, in ns.
         self.apply_ns = 0
         self.read_ns = 0
-        # Applied requests, by (field of InternalRaftRequest, went well).
+        # Applied requests, by (field of InternalRaftRequest, succeeded).
         self.applied: dict[tuple[int, bool], Histogram] = {}
         self._batch: dict[tuple[int, bool], int] = {}  # of this batch, not timed one by one
-        self._apart_ns = 0  # of this batch, timed one by one
+        self._timed_ns = 0  # of this batch, timed one by one
         self.slow_applies = 0
         # Reads.
         self.ranges = 0
@@ -75,53 +75,53 @@ class Counters:
 
     # Applying; a batch is what one turn applies at once.
 
-    def note_applied(self, field: int, went_well: bool, took_ns: int) -> bool:  # noqa: FBT001 - on the way of every transaction
+    def note_applied(self, field: int, succeeded: bool, took_ns: int) -> bool:  # noqa: FBT001 - on the way of every transaction
         """Count a request that was timed by itself; tell whether it was slow."""
-        self._apart_ns += took_ns
-        self._of(field, went_well).add(took_ns * NANOSECOND_S)
+        self._timed_ns += took_ns
+        self._of(field, succeeded).add(took_ns * NANOSECOND_S)
         if took_ns > self.slow_apply_ns:
             self.slow_applies += 1
             return True
         return False
 
-    def note_in_batch(self, field: int, went_well: bool) -> None:  # noqa: FBT001 - on the way of every entry
+    def note_in_batch(self, field: int, succeeded: bool) -> None:  # noqa: FBT001 - on the way of every entry
         """Count a request that gets its share of the batch's time."""
-        key = (field, went_well)
+        key = (field, succeeded)
         self._batch[key] = self._batch.get(key, 0) + 1
 
     def note_batch(self, took_ns: int, rest: int, rest_field: int) -> bool:
-        """Close a batch: rest of its entries were counted in no other way, and went well.
+        """Close a batch: rest of its entries succeeded and are not counted yet.
 
-        Whoever was not timed by itself is given an equal share of the time. Returns whether all of
-        them together were slow.
+        Each request that was not timed by itself gets an equal share of the time. Returns whether
+        these requests together were slow.
         """
         self.apply_ns += took_ns
-        shared_ns = took_ns - self._apart_ns
-        self._apart_ns = 0
+        shared_ns = took_ns - self._timed_ns
+        self._timed_ns = 0
         batch = self._batch
         if rest > 0:
             batch[rest_field, True] = batch.get((rest_field, True), 0) + rest
         if not batch:
             return False
         share_s = shared_ns * NANOSECOND_S / sum(batch.values())
-        for (field, went_well), times in batch.items():
-            self._of(field, went_well).add(share_s, times)
+        for (field, succeeded), times in batch.items():
+            self._of(field, succeeded).add(share_s, times)
         batch.clear()
         if shared_ns > self.slow_apply_ns:
             self.slow_applies += 1
             return True
         return False
 
-    def _of(self, field: int, went_well: bool) -> Histogram:  # noqa: FBT001 - as above
-        histogram = self.applied.get((field, went_well))
+    def _of(self, field: int, succeeded: bool) -> Histogram:  # noqa: FBT001 - as above
+        histogram = self.applied.get((field, succeeded))
         if histogram is None:
-            histogram = self.applied[field, went_well] = Histogram(APPLY_BOUNDS)
+            histogram = self.applied[field, succeeded] = Histogram(APPLY_BOUNDS)
         return histogram
 
     # Reads.
 
     def note_reads(self, took_ns: int, ranges: int, refused: int) -> None:
-        """Close a batch of reads; ranges, refused: what the counters of these were before.
+        """Close a batch of reads; ranges, refused: the values of these counters before it.
 
         Each range gets an equal share of the time.
         """
@@ -137,7 +137,7 @@ class Counters:
             self.range_seconds[True].add(share_s, count - bad)
 
     def note_promotion(self, refusal: Refusal | None) -> None:
-        """Count a promotion that this leader carried out or refused."""
+        """Count a promotion that this leader made or refused."""
         if refusal is None:
             self.promoted_learners += 1
         else:
@@ -163,7 +163,7 @@ class Counters:
         self.compacted_ns = self.clock()
 
     def note_defragment_begins(self) -> None:
-        """Note when a defragmentation begins."""
+        """Record that a defragmentation begins."""
         self._defragment_ns = self.clock()
 
     def note_defragmented(self) -> None:
@@ -173,7 +173,7 @@ class Counters:
     # Writes.
 
     def note_events(self, events: Sequence[Event]) -> None:
-        """Count a turn's events, and take one of them as a sample of where they go."""
+        """Count a turn's events, and take one of them as a sample of their prefixes."""
         count = len(events)
         self.events += count
         self._samples += 1
@@ -182,10 +182,10 @@ class Counters:
 
 
 def prefix_of(key: bytes) -> bytes:
-    """Return the part of a key that stands for its kind.
+    """Return the prefix by which a key is counted.
 
     Of a path the first two parts ("/registry/pods/a/b" → "/registry/pods/"), of a key with one
-    slash all up to it, of any other its first 8 bytes without digits at their end.
+    slash everything up to it, of any other its first 8 bytes without trailing digits.
     """
     first = key.find(b"/", 1)
     if first < 0:

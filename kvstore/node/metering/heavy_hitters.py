@@ -1,13 +1,12 @@
-"""Which keys come most often, in bounded memory: Space-Saving (Metwally et al., 2005).
+"""The most frequent keys in bounded memory: Space-Saving (Metwally et al., 2005).
 
-    add(b"a", 3), add(b"b", 1), room for two, add(b"c", 1):   a 3, c 2 (at most 1 too many)
+    add(b"a", 3), add(b"b", 1), capacity 2, add(b"c", 1):   a 3, c 2 (at most 1 too many)
 
-Who is not among the kept takes over the place and the count of the least of them. So a count is
-never too small, and too great by no more than the total divided by the room: whoever has a larger
-share than that is in the list.
+A new key replaces the key with the least count and takes over its count. So a count is never too
+small, and too large by at most total / capacity: every key with a larger share is in the list.
 
-The least is found through a heap of counts as they once were: counts only grow, so what stands at
-its head is renewed until it is true. That is O(log room), spread over the calls.
+The least count is found by a heap of older counts: counts only grow, so the head is updated until
+it is current. That is O(log capacity), amortized.
 """
 
 from heapq import heappush, heapreplace
@@ -16,29 +15,29 @@ from heapq import heappush, heapreplace
 class HeavyHitters:
     """Counts of the most frequent keys."""
 
-    __slots__ = ("_counts", "_heap", "_room", "total")
+    __slots__ = ("_capacity", "_counts", "_heap", "total")
 
-    def __init__(self, room: int) -> None:
-        """Keep up to room keys."""
-        self._room = room
+    def __init__(self, capacity: int) -> None:
+        """Keep up to this many keys."""
+        self._capacity = capacity
         self._counts: dict[bytes, int] = {}
         self._heap: list[tuple[int, bytes]] = []  # (at most its count, key) of each
         self.total = 0
 
     def add(self, key: bytes, weight: int) -> None:
-        """Count a key, which takes over the least's place if there is no room."""
+        """Count a key, which replaces the least frequent one if the list is full."""
         counts = self._counts
         self.total += weight
         count = counts.get(key)
         if count is not None:
             counts[key] = count + weight
-        elif len(counts) < self._room:
+        elif len(counts) < self._capacity:
             counts[key] = weight
             heappush(self._heap, (weight, key))
         else:
-            self._take_over(key, weight)
+            self._replace_least(key, weight)
 
-    def _take_over(self, key: bytes, weight: int) -> None:
+    def _replace_least(self, key: bytes, weight: int) -> None:
         counts, heap = self._counts, self._heap
         known, least = heap[0]
         while (count := counts[least]) != known:

@@ -1,7 +1,7 @@
-"""Warnings that could come with every request, kept from flooding the log.
+"""A rate limiter for warnings that could come with every request.
 
-Each kind is let through a few times in an interval; the next line of its kind after a pause tells
-how many were left out.
+A few lines of each kind are logged in an interval; the first line after it has the number of those
+that were omitted.
 """
 
 from typing import Final
@@ -11,17 +11,17 @@ LINES_MAX: Final = 10  # of one kind in an interval
 
 
 class RateLimiter:
-    """Says what may be said."""
+    """Limits the log lines of each kind."""
 
     __slots__ = ("_kinds",)
 
     def __init__(self) -> None:
-        self._kinds: dict[str, list[int]] = {}  # kind → [begin of its interval, said, omitted]
+        self._kinds: dict[str, list[int]] = {}  # kind → [start of its interval, logged, omitted]
 
     def admit(self, kind: str, now_ns: int) -> int | None:
-        """Return how many of a kind were left out before this line; None: leave it out as well.
+        """Return how many lines of a kind were omitted before this one; None: omit it as well.
 
-        Kinds are the caller's own few words, never a client's.
+        Kinds are a few fixed names, never text of a client.
         """
         state = self._kinds.get(kind)
         if state is None:

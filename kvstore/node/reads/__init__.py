@@ -1,1 +1,1 @@
-"""Ranges and other questions that change nothing."""
+"""Ranges and other requests that change nothing."""

@@ -1,9 +1,9 @@
-"""Gets: ranges of one key as it is now and nothing more, which is what most reads are.
+"""Gets: ranges of one key at the current revision without any option, which is what most reads are.
 
-    Router ──► is_get ──► Reads.add_get ──► answer_gets: one header and one look-up for all
+    Router ──► is_get ──► Reads.add_get ──► answer_gets: one header and one lookup for all
 
-Whatever more a range can ask (an end, a revision, filters, keys only, ...) has no meaning to be
-looked at here, so a turn's gets are answered as one batch.
+No option of a range (an end, a revision, filters, keys only, ...) has to be looked at, so a turn's
+gets are answered as one batch.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from kvstore.wire.splice import get_response
 
 Get = tuple[int, bytes]  # (call id, key)
 
-_KEY_MAX: Final = 127  # whose length takes one byte
+_KEY_MAX: Final = 127  # bytes; its length is encoded in one byte
 _OK: Final = int(Code.OK)
 
 
 def is_get(request: pb.RangeRequest, body: bytes) -> bool:
-    """Tell whether a parsed request names a key, perhaps says serializable, and nothing else.
+    """Tell whether a parsed request has a key, perhaps serializable, and no other field.
 
-    The sizes tell: with the key in it, two bytes for its tag and length, and two for a set
-    serializable, the body has no room for any other field.
+    The body's size tells: the key, two bytes for its tag and length, and two for serializable leave
+    no room for another field.
     """
     key_size = len(request.key)
     room = len(body) - key_size - (4 if request.serializable else 2)

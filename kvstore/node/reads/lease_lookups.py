@@ -1,23 +1,29 @@
-"""LeaseTimeToLive: only the leader knows how long a lease has left.
+"""LeaseTimeToLive: only the leader knows the remaining time of a lease.
 
-    leader      once what was committed at the asking is applied ─► the lessor
-    others      the leader is asked; its answer goes out under this member's header
+    leader      once what was committed at the request is applied ─► the lessor
+    others      the request is forwarded; the answer is sent with this member's header
 
-A member asked on behalf of another answers for itself alone, and says that a lease is not there
-where a client is told that it has -1 seconds left.
+A request from another member is never forwarded again, and is answered with "lease not found" if
+there is no lease, where a client gets a TTL of -1.
 """
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from kvstore.batch import Outbox
+from kvstore.batch import Metadata, Outbox
 from kvstore.errors import LEASE_NOT_FOUND, TIMEOUT_WAIT_APPLY, Code, Refusal
 from kvstore.failpoints import hit
 from kvstore.lease.lessor import NOT_PRIMARY
-from kvstore.node.limits import SECOND_NS
 from kvstore.node.parts import Parts
-from kvstore.node.reads.lease_forwarding import TIME_TO_LIVE, Question
+from kvstore.node.reads.lease_forwarding import TIME_TO_LIVE, LeaderRequest
+from kvstore.units import SECOND_NS
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import BYTES, WireError, read_field, varint
+
+KeysCheck: TypeAlias = Callable[[Metadata, Sequence[bytes]], Refusal | None]
+"""(metadata of a call, keys) → why its caller may not be shown the keys, or None"""
 
 APPLY_TIMEOUT_NS = SECOND_NS
 _INTERNAL_TAG = varint(1 << 3 | BYTES)
@@ -26,12 +32,21 @@ _INTERNAL_TAG = varint(1 << 3 | BYTES)
 class _Lookup:
     """One call."""
 
-    __slots__ = ("awaited_index", "call_id", "for_peer", "question", "request", "since_ns")
+    __slots__ = (
+        "awaited_index",
+        "call_id",
+        "for_peer",
+        "leader_request",
+        "metadata",
+        "request",
+        "since_ns",
+    )
 
     def __init__(
         self,
         call_id: int,
         request: pb.LeaseTimeToLiveRequest,
+        metadata: Metadata,
         since_ns: int,
         awaited_index: int,
         *,
@@ -39,10 +54,11 @@ class _Lookup:
     ) -> None:
         self.call_id = call_id
         self.request = request
+        self.metadata = metadata
         self.since_ns = since_ns
         self.awaited_index = awaited_index
         self.for_peer = for_peer
-        self.question: Question | None = None
+        self.leader_request: LeaderRequest | None = None
 
 
 class LeaseLookups:
@@ -51,19 +67,21 @@ class LeaseLookups:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._lookups: list[_Lookup] = []
+        self.check_keys: KeysCheck | None = None  # before a client is shown keys
 
     def add(
         self,
         call_id: int,
         request: pb.LeaseTimeToLiveRequest,
+        metadata: Metadata,
         now_ns: int,
         out: Outbox,
         *,
         for_peer: bool,
     ) -> None:
-        """Take a call; it is answered at once if it can be."""
+        """Add a call; it is answered at once if possible."""
         awaited = self._parts.raft.committed
-        lookup = _Lookup(call_id, request, now_ns, awaited, for_peer=for_peer)
+        lookup = _Lookup(call_id, request, metadata, now_ns, awaited, for_peer=for_peer)
         if not self._step(lookup, now_ns, out):
             self._lookups.append(lookup)
 
@@ -72,30 +90,38 @@ class LeaseLookups:
         if self._lookups:
             self._lookups = [each for each in self._lookups if each.call_id != call_id]
 
+    def refuse_with_keys(self, refusal: Refusal, out: Outbox) -> None:
+        """Refuse the calls of clients that are to show keys: their permission has to be checked."""
+        for each in self._lookups:
+            if each.request.keys and not each.for_peer:
+                out.refuse(each.call_id, refusal)
+        self._lookups = [each for each in self._lookups if each.for_peer or not each.request.keys]
+
     def step(self, now_ns: int, out: Outbox) -> None:
         """Answer what can be answered now."""
         if self._lookups:
             self._lookups = [each for each in self._lookups if not self._step(each, now_ns, out)]
 
     def _step(self, lookup: _Lookup, now_ns: int, out: Outbox) -> bool:
-        """Do what can be done for a call; tell whether it is answered."""
+        """Continue a call as far as possible; tell whether it is answered."""
         raft = self._parts.raft
         if raft.is_leader:
             if raft.applied >= lookup.awaited_index:
                 self._look_up(lookup, now_ns, out)
                 return True
             if now_ns - lookup.since_ns >= APPLY_TIMEOUT_NS:
-                _refuse(lookup, TIMEOUT_WAIT_APPLY, out)
+                out.refuse(lookup.call_id, TIMEOUT_WAIT_APPLY)
                 return True
             return False
         if lookup.for_peer:
-            _refuse(lookup, NOT_PRIMARY, out)
+            out.refuse(lookup.call_id, NOT_PRIMARY)
             return True
-        question = lookup.question
-        if question is None:
+        request = lookup.leader_request
+        if request is None:
             body = _encode_internal(lookup.request.SerializeToString())
-            question = lookup.question = Question(TIME_TO_LIVE, body, lookup.since_ns)
-        answer = question.step(self._parts, now_ns)
+            request = LeaderRequest(TIME_TO_LIVE, body, lookup.since_ns)
+            lookup.leader_request = request
+        answer = request.step(self._parts, now_ns)
         if answer is None:
             return False
         self._pass_on(lookup, answer, out)
@@ -113,7 +139,7 @@ class LeaseLookups:
             if found == LEASE_NOT_FOUND and not lookup.for_peer:
                 self._answer(lookup, pb.LeaseTimeToLiveResponse(ID=request.ID, TTL=-1), out)
             else:
-                _refuse(lookup, found, out)
+                out.refuse(lookup.call_id, found)
             return
         remaining_s, granted_s = found
         answer = pb.LeaseTimeToLiveResponse(
@@ -129,25 +155,27 @@ class LeaseLookups:
         if answer == LEASE_NOT_FOUND:
             self._answer(lookup, pb.LeaseTimeToLiveResponse(ID=lease, TTL=-1), out)
         elif isinstance(answer, Refusal):
-            _refuse(lookup, answer, out)
+            out.refuse(lookup.call_id, answer)
         else:
             found = _decode_internal(answer)
             if isinstance(found, Refusal):
-                _refuse(lookup, found, out)
+                out.refuse(lookup.call_id, found)
             elif lease != found.ID:
-                _refuse(lookup, Refusal(Code.UNKNOWN, "lease: TTL id mismatch"), out)
+                out.refuse(lookup.call_id, Refusal(Code.UNKNOWN, "lease: TTL id mismatch"))
             else:
                 found.ClearField("header")
                 self._answer(lookup, found, out)
 
     def _answer(self, lookup: _Lookup, answer: pb.LeaseTimeToLiveResponse, out: Outbox) -> None:
+        if answer.keys and not lookup.for_peer and self.check_keys is not None:
+            # The leader may know keys that were put after this member checked those it knew.
+            refusal = self.check_keys(lookup.metadata, answer.keys)
+            if refusal is not None:
+                out.refuse(lookup.call_id, refusal)
+                return
         parts = self._parts
         header = parts.headers.field(parts.store.revision, parts.raft.term)
         out.replies.append((lookup.call_id, Code.OK, header + answer.SerializeToString()))
-
-
-def _refuse(lookup: _Lookup, refusal: Refusal, out: Outbox) -> None:
-    out.replies.append((lookup.call_id, refusal.code, refusal.text.encode()))
 
 
 def _encode_internal(request: bytes) -> bytes:
@@ -156,7 +184,7 @@ def _encode_internal(request: bytes) -> bytes:
 
 
 def _decode_internal(data: bytes) -> pb.LeaseTimeToLiveResponse | Refusal:
-    """Return what is inside a LeaseInternalResponse."""
+    """Return the response in a LeaseInternalResponse."""
     try:
         at = 0
         while at < len(data):

@@ -1,37 +1,40 @@
-"""Rounds of asking the leader: one read-index for all linearizable reads of a turn.
+"""Linearizable reads: one read index for all those of a turn, a round.
 
-    add ──► waiting ──(one read_index a turn)──► asked ──(read state, applied)──► answer
-                                   ▲               │
-                                   └── each 500 ms ┘ until it answers, changes, or time is up
+    add ──► waiting ──(one read_index a turn)──► requested ──(read state, applied)──► answer
+                                   ▲                 │
+                                   └─── each 500 ms ─┘ until confirmed, a new leader, or a timeout
 
-A leader that is the only voter asks nobody: its round has its index at once.
+A leader that is the only voter needs no confirmation: its round has its index at once.
 
-An answer to any of a round's questions counts: each was asked after its reads had come. A new
-leader ends the rounds that are not answered yet: clients are told, and ask again.
+Each request of a round was made after its reads had arrived, so the answer to any of them counts. A
+new leader ends the rounds that are not confirmed: the reads are refused, and clients retry.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kvstore.batch import Outbox
 from kvstore.errors import LEADER_CHANGED, TIMEOUT, TIMEOUT_WAIT_APPLY, Refusal
-from kvstore.node.limits import MILLISECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL
 from kvstore.node.reads import slow_read
 from kvstore.node.reads.gets import Get, answer_gets
 from kvstore.raft.model import NO_NODE
+from kvstore.units import MILLISECOND_NS
 
 Answer = Callable[[Outbox], None]
-Read = tuple[int, Answer, bool]
-"""(call id, what to do when it may be done, whether a refusal is the end of a stream)"""
+Read = tuple[int, Answer, bool, bool]
+"""(call id, what answers it, whether it is a stream, whether it shows keys without a check)
+
+A refusal ends a stream. A read that was admitted while auth was disabled has no check.
+"""
 
 RETRY_NS: Final = 500 * MILLISECOND_NS
-_ROUNDS_MAX: Final = 64  # not answered; what comes beyond shares the next one
+_ROUNDS_MAX: Final = 64  # not confirmed; later reads share the next round
 
 
 class _Round:
-    """The reads that share one read-index."""
+    """The reads that share one read index."""
 
     __slots__ = ("asked_ns", "contexts", "gets", "index", "reads", "since_ns")
 
@@ -41,7 +44,7 @@ class _Round:
         self.since_ns = now_ns
         self.asked_ns = now_ns
         self.contexts: list[bytes] = []
-        self.index: int | None = None  # known once the leader has answered
+        self.index: int | None = None  # known once confirmed
 
 
 class ReadRounds:
@@ -49,34 +52,38 @@ class ReadRounds:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._time = parts.time
         self._waiting: list[Read] = []
         self._waiting_gets: list[Get] = []
         self._rounds: list[_Round] = []
         self._asked: dict[bytes, _Round] = {}
-        self._now_ns = 0
 
-    def add(self, call_id: int, answer: Answer, *, is_stream: bool = False) -> None:
-        """Note a read; its answer runs once it may."""
-        self._waiting.append((call_id, answer, is_stream))
+    def add(self, read: Read) -> None:
+        """Add a read; its answer is called when it may be answered."""
+        self._waiting.append(read)
 
     def add_get(self, get: Get) -> None:
-        """Note a get."""
+        """Add a get."""
         self._waiting_gets.append(get)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether reads hang on an answer of the leader or on applying."""
+        """Whether reads wait for an answer of the leader or for applying."""
         return bool(self._rounds)
 
+    @property
+    def has_new(self) -> bool:
+        """Whether no read index was requested yet for some reads."""
+        return bool(self._waiting or self._waiting_gets) and len(self._asked) < _ROUNDS_MAX
+
     def ask(self, now_ns: int) -> None:
-        """Ask for this turn's read-index, and again for those that got no answer."""
-        self._now_ns = now_ns
+        """Request this turn's read index, and again those that got no answer."""
         has_new = self._waiting or self._waiting_gets
         if has_new and len(self._asked) < _ROUNDS_MAX:
             fresh = _Round(self._waiting, self._waiting_gets, now_ns)
             self._waiting, self._waiting_gets = [], []
             self._rounds.append(fresh)
-            fresh.index = self._parts.raft.read_index_at_once()
+            fresh.index = self._parts.raft.read_index_if_alone()
             if fresh.index is None:
                 self._ask(fresh)
         if not self._rounds or self._parts.raft.lead == NO_NODE:
@@ -94,14 +101,14 @@ class ReadRounds:
         self._parts.raft.read_index(context)
 
     def confirmed(self, index: int, context: bytes) -> None:
-        """Take raft's answer: the reads may be answered once index is applied."""
+        """Handle raft's answer: the reads may be answered once index is applied."""
         found = self._asked.get(context)
         if found is not None and found.index is None:
             found.index = index
             self._forget(found)
 
     def leader_changed(self, out: Outbox) -> None:
-        """End the rounds that the leader before has not answered."""
+        """Refuse the rounds that the previous leader has not confirmed."""
         unanswered = [each for each in self._rounds if each.index is None]
         if not unanswered:
             return
@@ -112,7 +119,7 @@ class ReadRounds:
             self._refuse(each, LEADER_CHANGED, out)
 
     def answer(self, out: Outbox) -> None:
-        """Answer every read that may be answered now, and those that have waited too long."""
+        """Answer every read that may be answered now, and refuse those that have timed out."""
         if not self._rounds:
             return
         parts = self._parts
@@ -121,13 +128,13 @@ class ReadRounds:
         for each in self._rounds:
             index = each.index
             if index is not None and index <= applied:
-                for _, answer, _ in each.reads:
+                for _, answer, _, _ in each.reads:
                     answer(out)
                 if each.gets:
                     answer_gets(parts, each.gets, out)
-            elif self._now_ns - each.since_ns >= timeout_ns:
+            elif self._time.now_ns - each.since_ns >= timeout_ns:
                 if index is None:
-                    slow_read.warn_timeout(parts, timeout_ns, self._now_ns)
+                    slow_read.warn_timeout(parts, timeout_ns, self._time.now_ns)
                 self._forget(each)
                 self._refuse(each, TIMEOUT if index is None else TIMEOUT_WAIT_APPLY, out)
             else:
@@ -140,9 +147,28 @@ class ReadRounds:
 
     def _refuse(self, each: _Round, refusal: Refusal, out: Outbox) -> None:
         self._parts.counters.failed_reads += 1
-        text = refusal.text.encode()
-        out.replies += [(call_id, refusal.code, text) for call_id, _ in each.gets]
-        for call_id, _, is_stream in each.reads:
-            if call_id != INTERNAL:
-                answers = out.ends if is_stream else out.replies
-                answers.append((call_id, refusal.code, text))
+        refuse(each.reads, each.gets, refusal, out)
+
+    def refuse_unchecked(self, refusal: Refusal, out: Outbox) -> None:
+        """Refuse the reads that would show keys without a check."""
+        self._waiting, unchecked = _split(self._waiting)
+        refuse(unchecked, self._waiting_gets, refusal, out)
+        self._waiting_gets = []
+        for each in self._rounds:
+            each.reads, unchecked = _split(each.reads)
+            refuse(unchecked, each.gets, refusal, out)
+            each.gets = []
+
+
+def _split(reads: list[Read]) -> tuple[list[Read], list[Read]]:
+    """Return the reads that need no check or have one, and the others."""
+    return [each for each in reads if not each[3]], [each for each in reads if each[3]]
+
+
+def refuse(reads: Iterable[Read], gets: Iterable[Get], refusal: Refusal, out: Outbox) -> None:
+    """Refuse reads and gets; those of the member itself have nobody to answer."""
+    for call_id, _ in gets:
+        out.refuse(call_id, refusal)
+    for call_id, _, is_stream, _ in reads:
+        if call_id != INTERNAL:
+            (out.end if is_stream else out.refuse)(call_id, refusal)

@@ -1,20 +1,20 @@
-"""The warnings of reads that take long, in etcd's words, and not too often.
+"""The warnings about slow reads, with etcd's texts and rate-limited.
 
-A linearizable read waits for the leader's read-index: it is asked for again, and in the end given
-up. A range over many keys may itself take long.
+A linearizable read waits for a read index, which is requested again and in the end times out. A
+range over many keys may itself take long.
 """
 
 from kvstore.apply.ranges import RangeAnswer
 from kvstore.errors import Refusal
-from kvstore.histograms import NANOSECOND_S
 from kvstore.node.parts import Parts
 from kvstore.node.slow_apply import warn_read
+from kvstore.units import NANOSECOND_S
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.loggable import duration_text, loggable
 
 
 def warn_retry(parts: Parts, context: bytes, retry_ns: int, now_ns: int) -> None:
-    """Tell that the leader has not answered, and is asked again."""
+    """Warn that the leader has not answered, and the read index is requested again."""
     if parts.counters.rate_limiter.admit("read-index", now_ns) is None:
         return
     fields: dict[str, object] = {
@@ -25,7 +25,7 @@ def warn_retry(parts: Parts, context: bytes, retry_ns: int, now_ns: int) -> None
 
 
 def warn_timeout(parts: Parts, timeout_ns: int, now_ns: int) -> None:
-    """Count and tell that the leader never answered."""
+    """Count and warn that the leader never answered."""
     parts.counters.slow_reads += 1
     if parts.counters.rate_limiter.admit("read-index-timeout", now_ns) is None:
         return
@@ -38,12 +38,12 @@ def warn_timeout(parts: Parts, timeout_ns: int, now_ns: int) -> None:
 def note_long(
     parts: Parts, request: pb.RangeRequest, answer: RangeAnswer | Refusal, began_ns: int
 ) -> None:
-    """Count a range that took several turns, and tell if that was long."""
+    """Count a range that took several turns, and warn if it was slow."""
     counters = parts.counters
     took_ns = counters.clock() - began_ns
-    went_well = not isinstance(answer, Refusal)
+    succeeded = not isinstance(answer, Refusal)
     counters.ranges += 1
-    counters.range_seconds[went_well].add(took_ns * NANOSECOND_S)
+    counters.range_seconds[succeeded].add(took_ns * NANOSECOND_S)
     if took_ns <= counters.slow_apply_ns:
         return
     counters.slow_applies += 1

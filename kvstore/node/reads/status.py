@@ -1,8 +1,8 @@
-"""What a member says of itself: the Status response."""
+"""The Status response."""
 
+from kvstore.backend import Table
 from kvstore.errors import NO_LEADER
-from kvstore.mvcc.backend import Table
-from kvstore.mvcc.meta_rows import STORAGE_VERSION_KEY
+from kvstore.meta_rows import STORAGE_VERSION_KEY
 from kvstore.node.parts import Parts
 from kvstore.types import SERVER_VERSION
 from kvstore.wire.gen import rpc_pb2 as pb

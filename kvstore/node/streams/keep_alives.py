@@ -1,15 +1,15 @@
-"""Lease keep-alives: renewed by the leader, here or over there; per stream answered in order.
+"""Lease keep-alives: renewed by the leader, and answered in order on each stream.
 
-    leader    sure to lead, the lease known ─► renewed at once
-              the lease not known           ─► once what was committed at the asking is applied
+    leader    confirmed, the lease exists   ─► renewed at once
+              the lease does not exist      ─► once what was committed at the request is applied
               its revoke, or the clearing of its checkpoint, under way ─► once that is applied
-    others    the leader is asked; several at a time, the answers leave in the order of the requests
+    others    the leader is asked, several at a time; answers are sent in the order of the requests
 
-The header is made when a keep-alive comes: its revision never claims more than the renewal.
-What is the same for a whole turn (who leads and whether that is sure, whether rights count, the
-header) is asked once a turn; a renewal that hangs on nothing else is one look into the lessor.
-A leader that stood still may have been replaced: it renews nothing until a quorum has said that it
-still leads, for the new leader may end the lease.
+The header is made when a keep-alive arrives: its revision is never newer than the renewal. What is
+the same for a whole turn (who leads, whether that is confirmed, whether auth is enabled, the
+header) is looked up once a turn; a renewal that depends on nothing else is one lookup in the
+lessor. A leader that was stopped may have been replaced: it renews nothing until a quorum has
+confirmed it, since a new leader may revoke the lease.
 """
 
 from collections import deque
@@ -31,14 +31,14 @@ from kvstore.lease.lessor import NOT_PRIMARY, RENEW_LATER
 from kvstore.node.auth.checker import AuthChecker
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.parts import Parts
-from kvstore.node.reads.lease_forwarding import RENEW, Question
+from kvstore.node.reads.lease_forwarding import RENEW, LeaderRequest
 from kvstore.node.reads.lease_lookups import APPLY_TIMEOUT_NS
 from kvstore.watch.request import MALFORMED
 from kvstore.wire import splice
 from kvstore.wire.gen import rpc_pb2 as pb
 
 _WAITING_MAX: Final = 10_000  # keep-alives of one stream
-_ASKED_MAX: Final = 16  # of them asked of the leader at once
+_FORWARDED_MAX: Final = 16  # of them sent to the leader at once
 
 
 Frame = tuple[int, bytes]  # (stream id, message)
@@ -47,14 +47,14 @@ Frame = tuple[int, bytes]  # (stream id, message)
 class _Renewal:
     """One keep-alive that waits."""
 
-    __slots__ = ("awaited_index", "header", "lease", "question", "since_ns")
+    __slots__ = ("awaited_index", "header", "leader_request", "lease", "since_ns")
 
     def __init__(self, lease: int, header: bytes, since_ns: int, awaited_index: int) -> None:
         self.lease = lease
         self.header = header
         self.since_ns = since_ns
         self.awaited_index = awaited_index
-        self.question: Question | None = None
+        self.leader_request: LeaderRequest | None = None
 
 
 class KeepAlives:
@@ -65,18 +65,18 @@ class KeepAlives:
         self._leadership = leadership
         self._checker = checker
         self._streams: dict[int, deque[_Renewal]] = {}
-        self._for_peers: set[int] = set()  # streams of other members: answered here or not at all
+        self._for_peers: set[int] = set()  # streams of other members: never forwarded again
         self._half_closed: set[int] = set()
         self._busy: dict[int, None] = {}  # streams with something to do
 
     def open(self, stream_id: int, *, for_peer: bool) -> None:
-        """Take up a stream."""
+        """Open a stream."""
         self._streams[stream_id] = deque()
         if for_peer:
             self._for_peers.add(stream_id)
 
     def close(self, stream_id: int) -> bool:
-        """Let a stream go; False: it is none of these."""
+        """Close a stream; False: it is not a keep-alive stream."""
         self._busy.pop(stream_id, None)
         self._half_closed.discard(stream_id)
         self._for_peers.discard(stream_id)
@@ -95,10 +95,9 @@ class KeepAlives:
     def receive(
         self, frames: list[Frame], now_ns: int, out: Outbox
     ) -> tuple[list[Frame], list[tuple[int, Refusal]]]:
-        """Take the requests among a turn's frames.
+        """Handle the keep-alives among a turn's frames.
 
-        Returns the frames that are not for these streams, and the streams that were refused, which
-        are none of these any more.
+        Returns the frames of other streams, and the streams that were refused, which are closed.
         """
         others: list[Frame] = []
         refused: list[tuple[int, Refusal]] = []
@@ -123,26 +122,26 @@ class KeepAlives:
                     if type(ttl_s) is int and ttl_s > 0:
                         deliveries.append((stream_id, response(header, body, lease, ttl_s), b""))
                         continue
-                refusal = self._take(stream_id, lease, header, now_ns, out)
+                refusal = self._handle(stream_id, lease, header, now_ns, out)
             if refusal is not None:
                 self.close(stream_id)
                 refused.append((stream_id, refusal))
         return others, refused
 
     def _is_plain(self, now_ns: int) -> bool:
-        """Tell whether a renewal takes no more, this turn, than that its lease is known."""
+        """Tell whether in this turn a renewal needs nothing but the lease to exist."""
         parts = self._parts
         return (
             parts.raft.is_leader
             and parts.limits.fast_lease_keep_alive
             and not (parts.auth.enabled or armed)
-            and self._leadership.is_sure(now_ns)
+            and self._leadership.is_confirmed(now_ns)
         )
 
-    def _take(
+    def _handle(
         self, stream_id: int, lease: int, header: bytes, now_ns: int, out: Outbox
     ) -> Refusal | None:
-        """Answer one request, let it wait, or say why its stream ends."""
+        """Answer one request, queue it, or return why its stream ends."""
         queue = self._streams[stream_id]
         if len(queue) >= _WAITING_MAX:
             return TOO_MANY_REQUESTS
@@ -182,8 +181,8 @@ class KeepAlives:
         self, stream_id: int, queue: deque[_Renewal], now_ns: int, out: Outbox
     ) -> Refusal | None:
         if not (stream_id in self._for_peers or self._parts.raft.is_leader):
-            for renewal in list(queue)[1:_ASKED_MAX]:
-                self._ask(renewal, now_ns)
+            for renewal in list(queue)[1:_FORWARDED_MAX]:
+                self._forward(renewal, now_ns)
         while queue:
             renewal = queue[0]
             ttl_s = self._renew(stream_id, renewal, now_ns)
@@ -197,7 +196,7 @@ class KeepAlives:
         return None
 
     def _renew(self, stream_id: int, renewal: _Renewal, now_ns: int) -> int | Refusal | None:
-        """Return the seconds a lease now has (0: there is none), a refusal, or None: not yet."""
+        """Return the lease's TTL in seconds (0: no such lease), a refusal, or None: not yet."""
         for_peer = stream_id in self._for_peers
         if not for_peer:
             refusal = self._checker.check_renew(stream_id, renewal.lease)
@@ -209,10 +208,10 @@ class KeepAlives:
             ttl_s = self._renew_here(renewal, now_ns)
             is_late = now_ns - renewal.since_ns >= self._parts.limits.request_timeout_ns
             return TIMEOUT if ttl_s is None and is_late else ttl_s
-        return NOT_PRIMARY if for_peer else self._ask(renewal, now_ns)
+        return NOT_PRIMARY if for_peer else self._forward(renewal, now_ns)
 
     def _renew_here(self, renewal: _Renewal, now_ns: int) -> int | Refusal | None:
-        if not self._leadership.is_sure(now_ns):
+        if not self._leadership.is_confirmed(now_ns):
             return None
         parts = self._parts
         must_wait = not (parts.limits.fast_lease_keep_alive and parts.lessor.exists(renewal.lease))
@@ -226,12 +225,12 @@ class KeepAlives:
             return None
         return ttl_s
 
-    def _ask(self, renewal: _Renewal, now_ns: int) -> int | Refusal | None:
-        question = renewal.question
-        if question is None:
+    def _forward(self, renewal: _Renewal, now_ns: int) -> int | Refusal | None:
+        request = renewal.leader_request
+        if request is None:
             body = pb.LeaseKeepAliveRequest(ID=renewal.lease).SerializeToString()
-            question = renewal.question = Question(RENEW, body, renewal.since_ns)
-        answer = question.step(self._parts, now_ns)
+            request = renewal.leader_request = LeaderRequest(RENEW, body, renewal.since_ns)
+        answer = request.step(self._parts, now_ns)
         if answer is None:
             return None
         if isinstance(answer, Refusal):

@@ -1,14 +1,14 @@
-"""Streams of messages: watches go to the hub, lease keep-alives to theirs.
+"""Streams of messages: watches go to the hub, lease keep-alives to KeepAlives.
 
 Messages are handled after the turn's applies, so a keep-alive sees a lease granted in the same
-batch. A stream whose client asked for a leader ("hasleader") is refused while there is none, and
-ended when there has been none for long; a learner serves no such streams at all.
+batch. A stream whose client requires a leader ("hasleader") is refused while there is none, and
+ended when there has been none for long. A learner serves no streams.
 """
 
 from collections.abc import Iterable
 
 from kvstore.batch import AS_PEER, HAS_LEADER, Inbox, Outbox
-from kvstore.errors import LEARNER_NOT_SUPPORTED, NO_LEADER, Code, Refusal
+from kvstore.errors import LEARNER_NOT_SUPPORTED, NO_LEADER, Refusal
 from kvstore.node.auth.checker import AuthChecker
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.parts import Parts
@@ -30,13 +30,13 @@ class Streams:
         self._need_leader: dict[int, None] = {}
 
     def open(self, inbox: Inbox, out: Outbox) -> None:
-        """Take in the streams that were opened."""
+        """Open the streams of the inbox."""
         for stream_id, method in inbox.opened:
             metadata = inbox.metadata.get(stream_id, {})
             needs_leader = metadata.get(HAS_LEADER) == "true"
             refusal = self._refusal(needs_leader=needs_leader)
             if refusal is not None:
-                out.ends.append((stream_id, refusal.code, refusal.text.encode()))
+                out.end(stream_id, refusal)
                 continue
             if needs_leader:
                 self._need_leader[stream_id] = None
@@ -80,7 +80,7 @@ class Streams:
             if refusal is not None:
                 self._end(stream_id, refusal, out)
         for stream_id in inbox.half_closed:
-            # A watch stream lives on when its client has said all it will say.
+            # A watch stream stays open when its client has sent its last request.
             if stream_id in keep_alives:
                 keep_alives.half_close(stream_id)
         for stream_id, end in keep_alives.step(now_ns, out):
@@ -93,6 +93,5 @@ class Streams:
             self._end(stream_id, NO_LEADER, out)
 
     def _end(self, stream_id: int, refusal: Refusal | None, out: Outbox) -> None:
-        code, text = (Code.OK, "") if refusal is None else refusal
-        out.ends.append((stream_id, code, text.encode()))
+        out.end(stream_id, refusal)
         self.close(stream_id)

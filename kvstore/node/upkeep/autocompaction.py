@@ -4,19 +4,21 @@
     periodic  24h    sample every 6m, keep 241; after the first 24h compact every hour
     revision  1000   every 5m compact at the current revision less 1000
 
-Every member samples, so that a new leader knows the past; only the leader compacts. A compaction
-that did not happen (`compacted` stayed below what was asked) is asked for again at the next sample.
+Every member samples, so that a new leader has samples; only the leader compacts. A compaction that
+did not happen (`compacted` stayed below the requested revision) is requested again at the next
+sample.
 
-Here is only when and at which revision; proposing it is not.
+This decides only when and at which revision; proposing is done elsewhere.
 """
 
 from collections import deque
 from typing import Final, Protocol
 
-_SECOND_NS: Final = 10**9
-_HOUR_NS: Final = 3600 * _SECOND_NS
-_SAMPLES: Final = 10  # to a period, or to an hour if that is shorter
-_REVISION_INTERVAL_NS: Final = 300 * _SECOND_NS
+from kvstore.units import SECOND_NS
+
+_HOUR_NS: Final = 3600 * SECOND_NS
+_SAMPLES: Final = 10  # a period, or an hour if that is shorter
+_REVISION_INTERVAL_NS: Final = 300 * SECOND_NS
 
 
 class AutoCompaction(Protocol):
@@ -44,17 +46,17 @@ class Never:
 
 
 class Periodic:
-    """Keeps the history of a period of time."""
+    """Keeps the revisions of a period of time."""
 
     def __init__(self, period_ns: int, now_ns: int) -> None:
-        """Begin to count the period now; period_ns must be above 0."""
+        """Start the period now; period_ns must be above 0."""
         step_ns = min(period_ns, _HOUR_NS)
         self.sample_ns: Final = max(step_ns // _SAMPLES, 1)
         self._compact_ns: Final = step_ns
         self._wait_ns = period_ns  # before the next compaction: first a whole period
         self._samples: deque[int] = deque(maxlen=period_ns // self.sample_ns + 1)
-        self._asked = 0
-        self._asked_ns = self._last_ns = now_ns
+        self._requested = 0
+        self._requested_ns = self._last_ns = now_ns
         self._last = 0
         self.next_ns: int | None = now_ns
 
@@ -62,19 +64,19 @@ class Periodic:
         """Sample if it is time; return the revision to compact at, or 0."""
         if self.next_ns is None or now_ns < self.next_ns:
             return 0
-        if 0 < self._asked <= compacted:
-            self._last, self._last_ns, self._asked = self._asked, self._asked_ns, 0
-        asked = self._due(now_ns) if leads and self._samples else 0
+        if 0 < self._requested <= compacted:
+            self._last, self._last_ns, self._requested = self._requested, self._requested_ns, 0
+        due = self._due(now_ns) if leads and self._samples else 0
         self._samples.append(revision)
         self.next_ns = now_ns + self.sample_ns
-        return asked
+        return due
 
     def _due(self, now_ns: int) -> int:
         oldest = self._samples[0]
         if now_ns - self._last_ns < self._wait_ns or oldest == self._last:
             return 0
         self._wait_ns = self._compact_ns
-        self._asked, self._asked_ns = oldest, now_ns
+        self._requested, self._requested_ns = oldest, now_ns
         return oldest
 
 
@@ -96,7 +98,7 @@ class Revisions:
 
 
 def auto_compaction(mode: str, retention: int, now_ns: int) -> AutoCompaction:
-    """Make what the flags ask for: retention in nanoseconds (periodic) or revisions; 0 is off."""
+    """Return the one for the flags: retention in nanoseconds (periodic) or revisions; 0: off."""
     if retention <= 0:
         return Never()
     return Revisions(retention, now_ns) if mode == "revision" else Periodic(retention, now_ns)

@@ -1,8 +1,8 @@
 """Work that takes many turns: hashes, physical compactions, defragmentation, snapshots.
 
-One job that walks the revision table at a time: a hash must not see half a compaction, so they
-share one queue. Each turn does one slice of the job at the front and goes on to the next turn;
-requests never wait for the rest. Defragmentation copies beside them (see the backend).
+Hashes and compactions read the key table one at a time: a hash must not see half a compaction. Each
+turn does one slice of the running job; requests never wait for the rest. Defragmentation copies
+beside them (see the backend).
 """
 
 from collections import deque
@@ -12,26 +12,28 @@ from typing import Final
 from kvstore.batch import Outbox
 from kvstore.errors import Code, DefragmentError, Refusal
 from kvstore.mvcc.hashing import HashAllJob, HashJob, HashResult
-from kvstore.node.limits import MILLISECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.node.upkeep.upkeep import Upkeep
+from kvstore.units import MILLISECOND_NS
 from kvstore.wire.gen import rpc_pb2 as pb
 
-# Between two looks at a copy that other threads write: they need the interpreter too.
+# Between two steps of a copy that other threads write: they need the interpreter too.
 _DEFRAGMENT_PAUSE_NS: Final = 2 * MILLISECOND_NS
 
-HashTaker = Callable[[HashResult | Refusal], None]
-_Asker = int | HashTaker  # a call, or somebody in this process who hashes in the background
+HashCallback = Callable[[HashResult | Refusal], None]
+_Requester = int | HashCallback  # a call, or a callback: a hash in the background
 
 
 class Maintenance:
-    """The long work of one member, and who waits for it."""
+    """The long work of one member, and the calls that wait for it."""
 
     def __init__(self, parts: Parts, upkeep: Upkeep) -> None:
         self._parts = parts
         self._upkeep = upkeep
-        self._hashes: deque[tuple[_Asker, int | None]] = deque()  # (for whom, revision; None: all)
-        self._running: tuple[_Asker, int | None, HashJob | HashAllJob] | None = None
+        self._hashes: deque[tuple[_Requester, int | None]] = (
+            deque()
+        )  # (for whom, revision; None: all)
+        self._running: tuple[_Requester, int | None, HashJob | HashAllJob] | None = None
         self._hash_due_ns = 0  # the next slice of a hash in the background
         self._compactions: list[int] = []  # calls that wait for the physical compaction
         self._defragments: list[int] = []  # calls that wait for the running defragmentation
@@ -44,34 +46,34 @@ class Maintenance:
     # Calls.
 
     def hash(self, call_id: int) -> None:
-        """Note a Hash call."""
+        """Add a Hash call."""
         self._hashes.append((call_id, None))
 
     def hash_kv(self, call_id: int, revision: int) -> None:
-        """Note a HashKV call."""
+        """Add a HashKV call."""
         self._hashes.append((call_id, revision))
 
-    def hash_newest(self, taker: HashTaker) -> None:
-        """Hash in the background, after the calls that wait; taker is told the result.
+    def hash_newest(self, callback: HashCallback) -> None:
+        """Hash in the background, after the waiting calls; callback gets the result.
 
-        It is of the revision that is the newest when it begins.
+        The revision is the newest one when the hash begins.
         """
-        self._hashes.append((taker, 0))
+        self._hashes.append((callback, 0))
 
     def snapshot(self, call_id: int) -> None:
-        """Note a Snapshot call."""
+        """Add a Snapshot call."""
         self._snapshots.append(call_id)
 
     def defragment(self, call_id: int) -> None:
-        """Note a Defragment call; one that comes while another runs waits for the next."""
+        """Add a Defragment call; one that arrives while another runs waits for the next run."""
         self._next_defragments.append(call_id)
 
     def wait_for_compaction(self, call_id: int) -> None:
-        """Note a Compact call that is answered once its rows are gone."""
+        """Add a Compact call that is answered once its rows are removed."""
         self._compactions.append(call_id)
 
     def cancel(self, call_id: int) -> None:
-        """Forget a call whose client went away; what it started goes on."""
+        """Forget a call whose client went away; its work goes on."""
         for calls in (self._compactions, self._defragments, self._next_defragments):
             if call_id in calls:
                 calls.remove(call_id)
@@ -79,11 +81,11 @@ class Maintenance:
             self._snapshots.remove(call_id)
 
     def restart(self) -> None:
-        """Begin the work under way anew: the state it was done on has been replaced."""
+        """Start the work under way again: the state it read has been replaced."""
         if self._running is not None:
-            asker, revision, job = self._running
+            requester, revision, job = self._running
             job.close()
-            self._hashes.appendleft((asker, revision))
+            self._hashes.appendleft((requester, revision))
             self._running = None
         self._next_defragments = self._defragments + self._next_defragments
         self._defragments = []
@@ -97,12 +99,12 @@ class Maintenance:
         return bool(self._snapshots)
 
     def take_snapshots(self, out: Outbox) -> None:
-        """Hand the Snapshot calls to the shell; everything applied has just been committed."""
+        """Put the Snapshot calls into the outbox; everything applied has just been committed."""
         out.snapshots += [(call_id, b"") for call_id in self._snapshots]
         self._snapshots = []
 
     def step(self, now_ns: int, out: Outbox, *, is_idle: bool) -> int | None:
-        """Do a slice of each kind of work; return when to come back (None: nothing to do)."""
+        """Do a slice of each kind of work; return when the next is due (None: nothing to do)."""
         table_ns = self._step_table(now_ns, out, is_idle=is_idle)
         defragment_ns = self._step_defragment(now_ns, out)
         if table_ns is None or defragment_ns is None:
@@ -119,17 +121,17 @@ class Maintenance:
             due_ns: int | None = self._step_hash(now_ns, out, is_idle=is_idle)
         else:
             due_ns = self._step_compaction(now_ns, is_idle=is_idle)
-        # A hash drives a compaction that was due before it: look, whoever did the last slice.
+        # A hash job also drives a compaction that was due before it.
         if self._is_compacting and not store.compaction_pending:
             self._is_compacting = False
             self._finish_compaction(out)
         return due_ns
 
     def _step_hash(self, now_ns: int, out: Outbox, *, is_idle: bool) -> int:
-        """Do a slice; one that no call waits for makes room for requests, as compactions do."""
+        """Do a slice; a hash in the background pauses for requests, as compactions do."""
         assert self._running is not None
-        asker, _, job = self._running
-        if not isinstance(asker, int):
+        requester, _, job = self._running
+        if not isinstance(requester, int):
             if not is_idle and now_ns < self._hash_due_ns:
                 return self._hash_due_ns
             self._hash_due_ns = now_ns + self._parts.limits.compaction_pause_ns
@@ -139,7 +141,7 @@ class Maintenance:
         self._hash_ns += clock() - began_ns
         if result is not None:
             self._running = None
-            self._answer_hash(asker, result, out)
+            self._answer_hash(requester, result, out)
         return now_ns
 
     def _step_compaction(self, now_ns: int, *, is_idle: bool) -> int | None:
@@ -157,27 +159,27 @@ class Maintenance:
         return now_ns if is_idle else self._compaction_due_ns
 
     def _start_hash(self, out: Outbox) -> None:
-        asker, revision = self._hashes.popleft()
+        requester, revision = self._hashes.popleft()
         store = self._parts.store
-        if not isinstance(asker, int):
-            revision = store.revision  # 0 may be answered with what a compaction at 0 hashed
+        if not isinstance(requester, int):
+            revision = store.revision  # 0 could be answered with the hash of a compaction at 0
         job = store.hash_all() if revision is None else store.start_hash(revision)
         if isinstance(job, HashJob | HashAllJob):
-            self._running = (asker, revision, job)
+            self._running = (requester, revision, job)
         elif isinstance(job, HashResult):
-            self._answer_hash(asker, job, out)
-        elif isinstance(asker, int):
-            out.replies.append((asker, job.code, job.text.encode()))
+            self._answer_hash(requester, job, out)
+        elif isinstance(requester, int):
+            out.refuse(requester, job)
         else:
-            asker(job)
+            requester(job)
 
-    def _answer_hash(self, asker: _Asker, result: HashResult | int, out: Outbox) -> None:
+    def _answer_hash(self, requester: _Requester, result: HashResult | int, out: Outbox) -> None:
         parts = self._parts
         parts.counters.note_hash(isinstance(result, HashResult), self._hash_ns)
         self._hash_ns = 0
-        if not isinstance(asker, int):
+        if not isinstance(requester, int):
             assert isinstance(result, HashResult), "hashes in the background are of a revision"
-            asker(result)
+            requester(result)
             return
         if isinstance(result, HashResult):
             header = parts.headers.field(result.revision, parts.raft.term)
@@ -189,7 +191,7 @@ class Maintenance:
         else:
             header = parts.headers.field(parts.store.revision, parts.raft.term)
             body = pb.HashResponse(hash=result).SerializeToString()
-        out.replies.append((asker, Code.OK, header + body))
+        out.replies.append((requester, Code.OK, header + body))
 
     def _finish_compaction(self, out: Outbox) -> None:
         parts = self._parts
@@ -201,10 +203,10 @@ class Maintenance:
 
     def _step_defragment(self, now_ns: int, out: Outbox) -> int | None:
         parts = self._parts
-        is_running = parts.backend.defragmenting()  # also if all who asked have gone away
+        is_running = parts.backend.defragmenting()  # also if all its clients have gone away
         if not is_running and not self._next_defragments:
             return None
-        self._upkeep.stamp()  # each step may commit
+        self._upkeep.write_applied()  # each step may commit
         if not is_running:
             self._defragments, self._next_defragments = self._next_defragments, []
             parts.logger.info("starting defragment")

@@ -1,12 +1,12 @@
-"""The room left under the quota: an early warning, and the end of the NOSPACE alarm.
+"""The space left under the quota: early warnings, and the end of the NOSPACE alarm.
 
     0 ────────────────── 80 % ──── 90 % ── 95 % ─ quota
                           warned   warned  warned   NOSPACE: growing writes are refused
     ◄──── below 90 %: this member's own alarm ends ────┘
 
-The quota counts pages in use: what deletes and compactions set free is room again at once, without
-a defragmentation. Only an alarm that stands for this member's own lack of space is ended: one it
-raised for a write that did not fit, or found raised, and space short, when it started.
+The quota counts pages in use: pages freed by deletes and compactions are available at once, without
+a defragmentation. Only an alarm about this member's own lack of space is ended: one it raised for a
+write that did not fit, or one that was raised when it started with little space left.
 """
 
 from typing import Final
@@ -20,24 +20,24 @@ RETRY_NS: Final = 5 * 10**9
 
 
 class Space:
-    """Watches one member's database grow towards its quota, and shrink."""
+    """Watches the size of one member's database."""
 
     def __init__(self, logger: Logger, limit_bytes: int, *, is_alarmed: bool) -> None:
-        """Watch for limit_bytes (below 0: none); is_alarmed: the alarm stands since before."""
+        """Watch for limit_bytes (below 0: none); is_alarmed: the alarm is raised at the start."""
         self._logger = logger
         self._limit_bytes = limit_bytes
         self._is_own = False
         self._is_inherited = is_alarmed
         self._warned_percent = 0
         self._next_ns = 0
-        self._again_ns = 0
+        self._retry_ns = 0
 
     def ran_out(self) -> None:
         """Note that this member raises the alarm for lack of space."""
         self._is_own = True
 
     def step(self, now_ns: int, in_use_bytes: int, *, is_alarmed: bool) -> bool:
-        """Look at the size if it is time; tell whether the alarm is to be ended now."""
+        """Check the size if it is time; tell whether the alarm is to be ended now."""
         if now_ns < self._next_ns or self._limit_bytes < 0:
             return False
         self._next_ns = now_ns + CHECK_INTERVAL_NS
@@ -47,11 +47,11 @@ class Space:
             self._is_inherited = False
             self._is_own |= percent >= CLEAR_PERCENT
         if not is_alarmed:
-            # A proposed alarm may still be on its way; what was raised is known by now.
+            # A proposed alarm may not be applied yet; one that was raised is known here.
             return False
-        if not self._is_own or percent >= CLEAR_PERCENT or now_ns < self._again_ns:
+        if not self._is_own or percent >= CLEAR_PERCENT or now_ns < self._retry_ns:
             return False
-        self._again_ns = now_ns + RETRY_NS
+        self._retry_ns = now_ns + RETRY_NS
         self._logger.info(
             "space is back: ending the NOSPACE alarm",
             in_use_bytes=in_use_bytes,
@@ -71,5 +71,5 @@ class Space:
         self._warned_percent = reached
 
     def next_ns(self, *, is_alarmed: bool) -> int | None:
-        """Return when to come back without any other reason: while an alarm waits for its end."""
+        """Return when the next check is due while this member's own alarm is raised, else None."""
         return self._next_ns if is_alarmed and self._is_own else None

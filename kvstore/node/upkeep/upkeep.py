@@ -1,18 +1,19 @@
-"""Upkeep: commits of the database, snapshots of the log, trimming of both.
+"""Upkeep: commits of the database, snapshots of the log, trimming of the log.
 
     commit    every 100 ms or N rows: applied index, term and configuration with the data
-    snapshot  every snapshot-count entries: commit, snapshot file, record in the log, then
-              segments before it are free and memory keeps only the catch-up entries
+    snapshot  every snapshot-count entries: commit, snapshot file, record in the log; then the
+              segments before it may go, and memory keeps only the catch-up entries
 
-A log entry may be dropped only when the database on disk holds what it did: the commit always
-comes first.
+Rule: a log entry may be dropped only when its effect is in the database on disk, so the commit
+always comes first.
 """
 
 import json
+from typing import Final
 
+from kvstore.backend import Table
 from kvstore.failpoints import hit
-from kvstore.mvcc.backend import Table
-from kvstore.mvcc.meta_rows import (
+from kvstore.meta_rows import (
     CONF_STATE_KEY,
     CONSISTENT_INDEX_KEY,
     STORAGE_VERSION_KEY,
@@ -22,40 +23,48 @@ from kvstore.node.parts import Parts
 from kvstore.raft.model import ConfState
 from kvstore.types import MIN_CLUSTER_VERSION
 
+TRIM_ENTRIES: Final = 64  # dropped from memory a turn, besides twice those that came
+TRIM_BYTES: Final = 16 << 20
+LARGE_BYTES: Final = 16 << 10  # of an entry; the memory of such is worth giving back
+
 
 class Upkeep:
-    """Keeps disk and memory in shape, a bounded piece a turn."""
+    """Commits and trims, a bounded piece a turn."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._snapshot_index = parts.raft.first_index - 1  # the log begins after its snapshot
         self._committed_ns = 0
         self._committed_index = parts.raft.applied
-        self._stamped_index = parts.raft.applied
+        self._written_index = parts.raft.applied  # in the open transaction
         self._conf_state: ConfState | None = None
         self._purge_ns = 0
-        self._kept_index: int | None = None
+        self._retained_index: int | None = None
+        self._trim_index = 0  # entries up to here are to be dropped from memory
+        self._seen_index = parts.raft.applied  # at the last step
 
-    def keep_log_after(self, index: int | None) -> None:
-        """Let no entry after index go from memory; None: none is needed."""
-        self._kept_index = index
+    def retain_log_after(self, index: int | None) -> None:
+        """Keep all entries after index in memory; None: none is needed."""
+        self._retained_index = index
 
     def installed(self, index: int) -> None:
-        """Take note that a received snapshot is the state now, committed and in the log."""
-        self._snapshot_index = self._committed_index = self._stamped_index = index
+        """Note that a received snapshot is the state now, committed and in the log."""
+        self._snapshot_index = self._committed_index = self._written_index = index
         self._conf_state = None
 
     def step(self, now_ns: int, *, must_commit: bool) -> int | None:
-        """Do what is due; return when to come back (None: not before something else happens)."""
+        """Do what is due; return when more is due (None: not before something else happens)."""
         parts, limits = self._parts, self._parts.limits
         applied = parts.raft.applied
         lowered = parts.membership.was_lowered and applied > self._snapshot_index
         if lowered or applied - self._snapshot_index > limits.snapshot_count:
-            # After a lower cluster version, what stands in the log before must not be needed again.
+            # After the cluster version was lowered, older log entries must not be needed again.
             parts.membership.was_lowered = False
             self._snapshot(now_ns)
-        elif applied - parts.raft.first_index > 2 * limits.snapshot_catchup_entries:
-            self._compact(applied - limits.snapshot_catchup_entries)
+        first_index = max(parts.raft.first_index, self._trim_index)
+        if applied - first_index > 2 * limits.snapshot_catchup_entries:
+            self._trim_index = applied - limits.snapshot_catchup_entries
+        is_trimming = self._trim(applied)
         if now_ns >= self._purge_ns:
             self._purge_ns = now_ns + limits.purge_interval_ns
             parts.snapshots.purge()
@@ -64,39 +73,41 @@ class Upkeep:
         due_ns = self._committed_ns + limits.commit_interval_ns
         if must_commit or ops >= limits.commit_ops_max or (is_dirty and now_ns >= due_ns):
             self.commit(now_ns)
-            return None
+            return now_ns if is_trimming else None
+        if is_trimming:
+            return now_ns
         return due_ns if is_dirty else None
 
     def commit(self, now_ns: int) -> None:
-        """Make everything applied durable in the database, with the index it stands for."""
+        """Make everything applied durable in the database, with its applied index."""
         hit("commitBeforePreCommitHook")
-        self.stamp()
+        self.write_applied()
         hit("commitAfterPreCommitHook")
         self._parts.backend.commit()
         self._committed_ns = now_ns
         self._committed_index = self._parts.raft.applied
 
-    def stamp(self) -> None:
-        """Put the index, and what else goes with the rows applied so far, beside them.
+    def write_applied(self) -> None:
+        """Write the applied index, term and configuration beside the rows applied so far.
 
-        Whatever commits the backend must have this done before, or a restart applies them twice.
+        Must be called before every commit of the backend, or a restart applies entries twice.
         """
         parts = self._parts
         raft, backend = parts.raft, parts.backend
         parts.store.flush()
         applied = raft.applied
-        if applied > self._stamped_index:
+        if applied > self._written_index:
             backend.put(Table.META, CONSISTENT_INDEX_KEY, applied.to_bytes(8, "big"))
             backend.put(Table.META, TERM_KEY, raft.applied_term.to_bytes(8, "big"))
         conf_state = raft.conf_state
         if conf_state != self._conf_state:
             backend.put(Table.META, CONF_STATE_KEY, _conf_state_json(conf_state))
             self._conf_state = conf_state
-        self._note_storage_version()
-        self._stamped_index = applied
+        self._write_storage_version()
+        self._written_index = applied
 
-    def _note_storage_version(self) -> None:
-        """Let the storage version follow the cluster version, as each etcd member does."""
+    def _write_storage_version(self) -> None:
+        """Set the storage version to the cluster version, as each etcd member does."""
         parts = self._parts
         version = parts.membership.cluster_version
         if version is None or version == MIN_CLUSTER_VERSION:
@@ -113,15 +124,28 @@ class Upkeep:
         parts.snapshots.save(metadata, parts.membership)
         parts.logger.info("saved snapshot", snapshot_index=applied)
         self._snapshot_index = applied
-        self._compact(applied - parts.limits.snapshot_catchup_entries)
+        self._trim_index = applied - parts.limits.snapshot_catchup_entries
 
-    def _compact(self, index: int) -> None:
-        """Forget entries up to index, but for those a member on its way up will need."""
+    def _trim(self, applied: int) -> bool:
+        """Drop some of the entries that need not stay in memory; tell whether there are more.
+
+        Entries may be large: to free a gigabyte of them at once takes a tenth of a second. Where
+        too many have gathered, all that the number of entries allows are dropped.
+        """
         raft = self._parts.raft
-        if self._kept_index is not None:
-            index = min(index, self._kept_index)
-        if index > raft.first_index:
-            raft.compact(index)
+        arrived, self._seen_index = applied - self._seen_index, applied
+        index = self._trim_index
+        if self._retained_index is not None:
+            index = min(index, self._retained_index)
+        first_index = raft.first_index
+        if index <= first_index:
+            return False
+        is_behind = index - first_index > 2 * self._parts.limits.snapshot_catchup_entries
+        end = min(index, first_index + TRIM_ENTRIES + 2 * arrived)
+        freed_bytes = raft.compact(end, None if is_behind else TRIM_BYTES)
+        if freed_bytes > (raft.first_index - first_index) * LARGE_BYTES:
+            self._parts.on_freed(freed_bytes)
+        return raft.first_index <= index
 
 
 def _conf_state_json(state: ConfState) -> bytes:

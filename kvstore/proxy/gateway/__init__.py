@@ -1,1 +1,1 @@
-"""`kvstore gateway`: TCP connections relayed to members."""
+"""`kvstore gateway`: relays TCP connections to members."""

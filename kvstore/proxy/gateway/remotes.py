@@ -1,10 +1,10 @@
-"""Which endpoint the gateway's next connection goes to.
+"""The choice of the endpoint for the gateway's next connection.
 
-    the lowest priority that has a live endpoint
-        some with a weight     by chance, as their weights say; one without, once in a hundred
-        none with a weight     one after the other
+    those of the lowest priority that has an active endpoint
+        some have a weight     at random by weight; in one of a hundred cases one without a weight
+        none has a weight      in turn
 
-An endpoint that could not be reached is set aside until it can be again. No IO here.
+An endpoint that could not be reached is inactive until it can be reached again. No IO is here.
 """
 
 import random
@@ -35,7 +35,7 @@ class Remotes:
         self._count = 0
 
     def pick(self) -> Remote | None:
-        """Return the one to try next; none if all are set aside."""
+        """Return the endpoint to try next; None if all are inactive."""
         active = [each for each in self.all if each.is_active]
         if not active:
             return None

@@ -1,28 +1,27 @@
-"""Relaying TCP: each accepted connection becomes one to an endpoint, bytes both ways.
+"""Relaying TCP: for each accepted connection one to an endpoint, with the bytes copied both ways.
 
-    client ──► accept ──► pick ──► dial ──┬─ fails: set aside, pick again; none left: closed
+    client ──► accept ──► pick ──► dial ──┬─ fails: inactive, pick again; none left: closed
                                           └─ copy both ways; when either side ends, both do
 
-Endpoints that were set aside are dialled again every interval. A copy reads on only when what it
-read is taken, so a slow side holds the other back and nothing piles up.
+Inactive endpoints are dialled again every interval. A copy reads only after it has written, so a
+slow receiver slows its sender down and no bytes accumulate.
 """
 
 import asyncio
 import contextlib
 import os
-import random
 import socket
 from typing import Final
 
 from kvstore.logger import Logger
 from kvstore.proxy.gateway.remotes import Remote, Remotes
+from kvstore.runtime.accepting import accept_connections
 from kvstore.wire.loggable import duration_text
 
 CONNECTIONS_MAX: Final = 65_536
 DIAL_S: Final = 10.0
 _COPY_BYTES: Final = 64 << 10
 _DEFAULT_INTERVAL_S: Final = 300.0
-_ACCEPT_AGAIN_S: Final = 0.2
 
 
 class TcpRelay:
@@ -31,7 +30,7 @@ class TcpRelay:
     def __init__(
         self, listening: socket.socket, remotes: Remotes, interval_s: float, logger: Logger
     ) -> None:
-        """Take a listening socket; interval_s of 0 means five minutes, as in etcd."""
+        """Relay a listening socket's connections; interval_s 0 means five minutes, as in etcd."""
         self._listening = listening
         self._remotes = remotes
         self._interval_s = interval_s or _DEFAULT_INTERVAL_S
@@ -43,26 +42,15 @@ class TcpRelay:
         """Accept and relay until cancelled."""
         addresses = [each.address for each in self._remotes.all]
         self._logger.info("ready to proxy client requests", endpoints=addresses)
-        loop = asyncio.get_running_loop()
-        self._listening.setblocking(False)
         self._begin(self._monitor(), "monitor")
         try:
-            while True:
-                try:
-                    incoming, _ = await loop.sock_accept(self._listening)
-                except OSError as error:  # out of files, say: those that are open end some time
-                    self._logger.warning("cannot accept a connection", error=str(error))
-                    await asyncio.sleep(_ACCEPT_AGAIN_S)
-                    continue
-                if len(self._tasks) >= CONNECTIONS_MAX:
-                    self._logger.warning(
-                        "closed a connection: too many are open", limit=CONNECTIONS_MAX
-                    )
-                    incoming.close()
-                    continue
-                self._begin(self._serve(incoming), "relay")
+            await accept_connections(
+                self._listening,
+                lambda incoming: self._begin(self._serve(incoming), "relay"),
+                lambda: (len(self._tasks), CONNECTIONS_MAX),
+                self._logger,
+            )
         finally:
-            self._listening.close()
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
@@ -129,11 +117,11 @@ class TcpRelay:
 
 
 async def _dial(remote: Remote) -> socket.socket:
-    """Connect to an endpoint, to the first of its addresses that answers; OSError if none does."""
+    """Connect to the first of an endpoint's addresses that accepts; OSError if none does."""
     loop = asyncio.get_running_loop()
     host = remote.service.target.rstrip(".")
     found = await loop.getaddrinfo(host, remote.service.port, type=socket.SOCK_STREAM)
-    last = OSError(f"{host} has no address")
+    last_error = OSError(f"{host} has no address")
     for family, kind, protocol, _, name in found:
         raw = socket.socket(family, kind, protocol)
         raw.setblocking(False)
@@ -142,18 +130,18 @@ async def _dial(remote: Remote) -> socket.socket:
                 await loop.sock_connect(raw, name)
         except OSError as error:  # a timeout is one
             raw.close()
-            last = error
+            last_error = error
         except BaseException:
             raw.close()
             raise
         else:
             return raw
-    raise last
+    raise last_error
 
 
 async def _copy(source: socket.socket, sink: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):  # that a side is gone ends the relay, whatever the reason
+    with contextlib.suppress(OSError):  # a broken connection ends the relay, whatever the reason
         while data := await loop.sock_recv(source, _COPY_BYTES):
             await loop.sock_sendall(sink, data)
 
@@ -164,8 +152,3 @@ def _reason(address: str, error: OSError) -> str:
     if isinstance(error, socket.gaierror) or not error.errno:
         return f"dial tcp {address}: {error.strerror or error}"
     return f"dial tcp {address}: connect: {os.strerror(error.errno).lower()}"
-
-
-def new_dice() -> random.Random:
-    """Return the source of chance of a gateway."""
-    return random.SystemRandom()

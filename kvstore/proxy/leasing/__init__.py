@@ -1,1 +1,1 @@
-"""Keys that the gRPC proxy owns and answers itself."""
+"""Leasing: keys that the gRPC proxy owns, so that it can answer reads of them itself."""

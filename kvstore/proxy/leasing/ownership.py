@@ -1,11 +1,11 @@
-"""How keys become this proxy's and cease to be: the session, the watch, and asking other owners.
+"""Acquiring and releasing keys: the session, the watch of leasing keys, and other owners.
 
-    session (lease, 60 s as etcd's) ── holds ──► leasing keys ◄── watched ── one watch of the prefix
-    "REVOKE" on one of ours ─► forgotten here first, then its leasing key is deleted
-    one of another's in the way ─► "REVOKE" on it ─► wait until it is deleted
+    session (lease, 60 s as etcd's) ── owns ──► leasing keys ◄── watched ── one watch of the prefix
+    "REVOKE" on ours ─► forgotten here first, then the leasing key is deleted
+    another owner's in the way ─► put "REVOKE" ─► wait until it is deleted
 
-Keys are read from here while the cluster is out of reach, until the session is over by the loop's
-clock: that is what leasing is for.
+Owned keys can be read while the cluster cannot be reached, until the session ends by the loop's
+clock. This is the purpose of leasing.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ from kvstore.batch import Metadata
 from kvstore.errors import LEASE_NOT_FOUND
 from kvstore.logger import Logger
 from kvstore.proxy.cluster_kv import KvCalls
-from kvstore.proxy.leasing.messages import (
+from kvstore.proxy.leasing.leasing_watch import LeasingWatch
+from kvstore.proxy.leasing.owned_keys import Acquisition, OwnedKey, OwnedKeys
+from kvstore.proxy.leasing.transactions import (
     REVOKE,
     Row,
     acquisition,
@@ -24,11 +26,9 @@ from kvstore.proxy.leasing.messages import (
     rescission,
     revocation,
 )
-from kvstore.proxy.leasing.owned_keys import Acquisition, Owned, OwnedKeys
-from kvstore.proxy.leasing.watch import LeasingWatch
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.session import Session
-from kvstore.proxy.upstream import Upstream, is_passing
+from kvstore.proxy.upstream import NO_METADATA, Upstream, is_transient
 from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import kv_pb2
@@ -36,13 +36,12 @@ from kvstore.wire.gen import rpc_pb2 as pb
 
 SESSION_TTL_S: Final = 60
 _RETRY_S: Final = 0.5
-_RECHECK_S: Final = 2.0  # for the deletion of another's leasing key, should its event not arrive
-_DEMANDS_MAX: Final = 64  # under way for one deletion of a range
-_NOBODY: Final[Metadata] = {}
+_RECHECK_S: Final = 2.0  # wait for the deletion of another's leasing key, if its event is lost
+_DEMANDS_MAX: Final = 64  # in flight for one deletion of a range
 
 
 class Ownership:
-    """The owned keys, and what goes on between the owners."""
+    """The owned keys, and the protocol between the owners."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class Ownership:
         *,
         ttl_s: int = SESSION_TTL_S,
     ) -> None:
-        """Own nothing yet; prefix is of the leasing keys, inside the namespace."""
+        """Own nothing yet; prefix is that of the leasing keys, inside the namespace."""
         self._cluster = cluster
         self._prefix = prefix
         self._logger = logger
@@ -68,7 +67,7 @@ class Ownership:
         self.keys: Final = OwnedKeys(asyncio.get_running_loop().time, self._on_loss)
         self.header: Final = pb.ResponseHeader()  # the newest seen
 
-    # Life.
+    # Start and end.
 
     async def run(self) -> None:
         """Keep the watch and a session until cancelled."""
@@ -93,7 +92,7 @@ class Ownership:
             await asyncio.sleep(_RETRY_S)
 
     async def close(self) -> None:
-        """Give everything back at once, so that no writer waits for the lease to end."""
+        """Release all keys at once, so that no writer waits for the lease to end."""
         self._is_closed = True
         self.keys.clear()
         tasks = list(self._tasks)
@@ -105,21 +104,21 @@ class Ownership:
 
     # Reading and acquiring.
 
-    def readable(self, key: bytes) -> Owned | None:
-        """Return a key that holds for certain what is known of it here."""
+    def readable(self, key: bytes) -> OwnedKey | None:
+        """Return a key whose row is certainly the cluster's."""
         return self.keys.readable(key) if self._session.is_alive else None
 
     def may_acquire(self, key: bytes) -> bool:
-        """Tell whether to try to own a key."""
+        """Tell whether to try to acquire a key."""
         return self._session.is_alive and self._watch.is_open and self.keys.may_acquire(key)
 
     async def acquire(self, key: bytes, metadata: Metadata) -> tuple[pb.ResponseHeader, Row] | None:
-        """Try to own a key; return what it holds, owned or not, or None if nothing answered."""
+        """Try to own a key; return its row, owned or not, or None if the call failed."""
         attempt = self.keys.begin_acquiring(key)
         try:
             return await self._acquire(attempt, metadata)
         except CallRefusedError as error:
-            # The read goes its usual way, where what is wrong is answered.
+            # The read is then sent unchanged, and its client gets the error.
             self._logger.debug("a key was not acquired", error=error.text)
             if (error.code, error.text) == LEASE_NOT_FOUND:
                 self._session.end()
@@ -139,7 +138,7 @@ class Ownership:
         return response.header, row
 
     async def txn(self, request: pb.TxnRequest, metadata: Metadata) -> pb.TxnResponse:
-        """Make a transaction on the cluster; CallRefusedError if it is refused."""
+        """Send a transaction to the cluster; CallRefusedError if it is refused."""
         body = await self._cluster.call(rpc.TXN, request.SerializeToString(), metadata)
         response = pb.TxnResponse.FromString(body)
         if response.header.revision >= self.header.revision:
@@ -149,11 +148,11 @@ class Ownership:
     # Other owners.
 
     def is_own(self, leasing_row: kv_pb2.KeyValue) -> bool:
-        """Tell whether a leasing key is held by the session."""
+        """Tell whether a leasing key is of the current session."""
         return leasing_row.lease == self._session.lease_id and self._session.is_alive
 
     async def demand_all(self, rows: Sequence[kv_pb2.KeyValue], metadata: Metadata) -> None:
-        """Ask the owners of leasing keys for them, and wait."""
+        """Ask the owners of leasing keys to release them, and wait."""
         for at in range(0, len(rows), _DEMANDS_MAX):
             batch = [self.demand(row, metadata) for row in rows[at : at + _DEMANDS_MAX]]
             for failure in await asyncio.gather(*batch, return_exceptions=True):
@@ -161,7 +160,7 @@ class Ownership:
                     raise failure
 
     async def demand(self, row: kv_pb2.KeyValue, metadata: Metadata) -> None:
-        """Ask the owner of a leasing key for it; return when it may be gone."""
+        """Ask the owner of a leasing key to release it; return when it may be deleted."""
         gone = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(row.key, set())
         waiting.add(gone)
@@ -189,18 +188,18 @@ class Ownership:
             self.keys.lose(key, created=row.create_revision)
             self._begin(self.rescind(key, row.create_revision))
 
-    def _on_loss(self, entry: Owned) -> None:
+    def _on_loss(self, entry: OwnedKey) -> None:
         self._begin(self.rescind(entry.key, entry.created))
 
     async def rescind(self, key: bytes, created: int) -> None:
-        """Delete a leasing key of the session; it is no longer relied on here."""
+        """Delete a leasing key of the session, after the key was forgotten here."""
         lease_id = self._session.lease_id
         request = rescission(self._prefix.prefix + key, created)
         while self._session.is_alive and self._session.lease_id == lease_id:
             try:
-                await self.txn(request, _NOBODY)
+                await self.txn(request, NO_METADATA)
             except CallRefusedError as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     self._logger.warning("a leasing key was not given back", error=error.text)
                     self._session.end()
             else:

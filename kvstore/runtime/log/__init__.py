@@ -1,1 +1,1 @@
-"""The operator's log: one JSON object a line, files that rotate, the systemd journal."""
+"""The operator's log: one JSON object a line, rotated files, the systemd journal."""

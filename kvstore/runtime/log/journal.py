@@ -1,8 +1,9 @@
-"""The systemd journal as an output of the log: one datagram a line, with its level as priority.
+"""The systemd journal as an output of the log: one datagram a line, its level as priority.
 
     MESSAGE=<the line>   PRIORITY=6   PACKAGE=<folder of the caller>   SYSLOG_IDENTIFIER=kvstore
 
-The socket's protocol: NAME=value, or, if the value may hold a line's end, NAME, its length and it.
+The socket's protocol is NAME=value, or, if the value may contain a line end, NAME, its length and
+the value.
 """
 
 import os

@@ -1,11 +1,10 @@
-"""A log file that is put aside when it is full, as etcd's own rotation does it.
+"""A log file that is rotated when it is full, as etcd does.
 
-    etcd.log ──full──► etcd-2026-01-02T03-04-05.000.log ──► ….log.gz ──too old or many──► ø
+    etcd.log ──full──► etcd-2026-01-02T03-04-05.000.log ──► ….log.gz ──old or too many──► deleted
 
-Settings are those of --log-rotation-config-json. A file is full when the next line would make it
-larger than maxsize MiB. Lines go into a file whole. Putting aside is one rename; compressing and
-deleting happen in a thread of their own, so that nobody waits for them, and only files named as
-above are ever touched.
+The settings are those of --log-rotation-config-json. A file is full when the next line would make
+it larger than maxsize MiB; a line is never split. Rotating is one rename. A thread compresses and
+deletes backups, so that no log call waits for it. It touches only files named as above.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ _STAMP: Final = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}"
 
 
 class RotatedFile:
-    """Appends lines to a file and puts it aside when it is full; may be used from any thread."""
+    """Appends lines to a file and rotates it when it is full; may be used from any thread."""
 
     def __init__(self, path: Path, rotation: Rotation) -> None:
         """Open the file; OSError if it cannot be."""
@@ -34,40 +33,39 @@ class RotatedFile:
         self._lock = threading.Lock()
         self._descriptor = _open(path, 0o600)
         self._size_bytes = os.fstat(self._descriptor).st_size
-        self._tidying: threading.Thread | None = None
-        self._is_untidy = False
+        self._cleaning: threading.Thread | None = None
+        self._needs_cleaning = False
 
     def write(self, line: bytes) -> None:
         """Append a line; OSError if it cannot be written."""
         with self._lock:
             if self._size_bytes and self._size_bytes + len(line) > self._rotation.size_max_bytes:
-                self._put_aside()
+                self._rotate()
             os.write(self._descriptor, line)
             self._size_bytes += len(line)
 
     def close(self) -> None:
-        """Close the file, and wait for what is being tidied."""
+        """Close the file, and wait for the thread that compresses and deletes backups."""
         with self._lock:
             os.close(self._descriptor)
-            tidying = self._tidying
-        if tidying is not None:
-            tidying.join()
+            cleaning = self._cleaning
+        if cleaning is not None:
+            cleaning.join()
 
-    def _put_aside(self) -> None:
+    def _rotate(self) -> None:
         mode = os.fstat(self._descriptor).st_mode & 0o777
-        aside = self._aside(time.time_ns())
-        os.rename(self._path, aside)
+        os.rename(self._path, self._backup_path(time.time_ns()))
         fresh = _open(self._path, mode)
         os.close(self._descriptor)
         self._descriptor = fresh
         self._size_bytes = 0
-        self._is_untidy = True
-        if self._tidying is None:
-            self._tidying = threading.Thread(target=self._tidy_all, name="log-rotation")
-            self._tidying.start()
+        self._needs_cleaning = True
+        if self._cleaning is None:
+            self._cleaning = threading.Thread(target=self._clean_all, name="log-rotation")
+            self._cleaning.start()
 
-    def _aside(self, unix_ns: int) -> Path:
-        """Return a name that is free: two files may become full within a millisecond."""
+    def _backup_path(self, unix_ns: int) -> Path:
+        """Return an unused name: two files may become full within a millisecond."""
         while True:
             seconds, rest_ns = divmod(unix_ns, 1_000_000_000)
             when = (time.localtime if self._rotation.in_local_time else time.gmtime)(seconds)
@@ -77,18 +75,18 @@ class RotatedFile:
                 return path
             unix_ns += 1_000_000
 
-    def _tidy_all(self) -> None:
+    def _clean_all(self) -> None:
         while True:
             with self._lock:
-                if not self._is_untidy:
-                    self._tidying = None
+                if not self._needs_cleaning:
+                    self._cleaning = None
                     return
-                self._is_untidy = False
-            # What cannot be deleted or compressed now is tried again with the next file.
+                self._needs_cleaning = False
+            # A backup that cannot be deleted or compressed is tried again after the next rotation.
             with contextlib.suppress(OSError):
-                self._tidy()
+                self._clean()
 
-    def _tidy(self) -> None:
+    def _clean(self) -> None:
         rotation = self._rotation
         backups = self._backups()
         kept = backups[: rotation.backups_max] if rotation.backups_max else backups
@@ -104,7 +102,7 @@ class RotatedFile:
                     _compress(path)
 
     def _backups(self) -> list[Path]:
-        """Return the files put aside, the newest first."""
+        """Return the rotated files, the newest first."""
         stem, suffix = re.escape(self._path.stem), re.escape(self._path.suffix)
         name = re.compile(rf"{stem}-({_STAMP}){suffix}(\.gz)?")
         found = [each for each in self._path.parent.iterdir() if name.fullmatch(each.name)]
@@ -116,7 +114,7 @@ def _open(path: Path, mode: int) -> int:
 
 
 def _compress(path: Path) -> None:
-    """Replace a file by its gzip, with its times; cut off, the file is still there."""
+    """Replace a file by its gzip, with its times; after an interruption the file is still there."""
     packed = path.with_name(f"{path.name}.gz")
     part = path.with_name(f"{path.name}.gz.part")
     state = path.stat()

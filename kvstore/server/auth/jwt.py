@@ -1,12 +1,12 @@
-"""The keys of JSON Web Tokens: signing them, and telling a good signature from a bad one.
+"""JSON Web Tokens: signing them and verifying their signatures.
 
     {"alg": "RS256", "typ": "JWT"} . {"exp": 1700000300, "revision": 7, "username": "alice"} . …
 
-All of the methods etcd takes: HS, RS, PS and ES with 256, 384 or 512, and EdDSA (Ed25519). The
+All methods of etcd are supported: HS, RS, PS and ES with 256, 384 or 512, and EdDSA (Ed25519). The
 key files are PEM, except for HS, whose private key is the file's bytes. With a public key alone
-tokens can be verified, not made. A token must be signed by the one configured method.
+tokens can only be verified. A token must be signed with the configured method.
 
-Whether a token's time is now, and whether its user may do something, is decided elsewhere.
+Times and permissions of a token are checked elsewhere.
 """
 
 import warnings
@@ -35,12 +35,13 @@ from kvstore.config.values import parse_duration
 from kvstore.errors import ConfigError
 from kvstore.logger import Logger
 from kvstore.runtime.clock import Clock
+from kvstore.units import MILLISECOND_NS, SECOND_NS
 
 PrivateKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey: TypeAlias = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
 
 TTL_DEFAULT_NS: Final = 300_000_000_000
-TOKEN_BYTES_MAX: Final = 16 << 10  # longer texts are not looked at
+TOKEN_BYTES_MAX: Final = 16 << 10  # a longer token is invalid
 
 _KeyTypes: TypeAlias = tuple[type[PrivateKey], type[PublicKey]]
 _RSA: Final[_KeyTypes] = (RSAPrivateKey, RSAPublicKey)
@@ -54,10 +55,8 @@ _KEY_TYPES: Final[dict[str, _KeyTypes]] = {
 _CURVE_BITS: Final = {"ES256": 256, "ES384": 384, "ES512": 521}
 _SECRET_METHODS: Final = frozenset({"HS256", "HS384", "HS512"})
 _OPTIONS: Final = frozenset({"sign-method", "pub-key", "priv-key", "ttl"})
-_SECOND_NS: Final = 1_000_000_000
-_MILLISECOND_NS: Final = 1_000_000
 
-# The claims are judged by the node's own clock, not here.
+# The node checks the claims with its own clock.
 _SIGNATURE_ONLY: Final[Options] = {
     "verify_signature": True,
     "verify_exp": False,
@@ -70,7 +69,7 @@ _SIGNATURE_ONLY: Final[Options] = {
 }
 
 
-# A short key is told once, at start, not with every token.
+# A short key is logged once, at start, not with every token.
 warnings.filterwarnings("ignore", category=jwt.warnings.InsecureKeyLengthWarning)
 
 
@@ -85,7 +84,7 @@ class JwtKeys:
         ttl_ns: int,
         clock: Clock,
     ) -> None:
-        """Take the keys, or the secret's bytes twice; without a private one tokens are not made."""
+        """Take the keys, or the secret twice; without a private key tokens are only verified."""
         self._clock = clock
         self._method = method
         self._private = private
@@ -95,7 +94,7 @@ class JwtKeys:
 
     @classmethod
     def of_options(cls, options: dict[str, str], logger: Logger, clock: Clock) -> Self:
-        """Load the keys the options of --auth-token=jwt name; ConfigError says what is wrong."""
+        """Load the keys of the options of --auth-token=jwt; ConfigError if they cannot be used."""
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
             logger.warning("unknown JWT options", keys=unknown)
@@ -125,22 +124,22 @@ class JwtKeys:
         return self._private is not None
 
     def sign(self, username: str, revision: int) -> str:
-        """Return a token that lives for the configured time; takes up to milliseconds."""
-        expires_s = (self._clock.unix_ms() * _MILLISECOND_NS + self._ttl_ns) // _SECOND_NS
+        """Return a token that is valid for the configured time; takes up to milliseconds."""
+        expires_s = (self._clock.unix_ms() * MILLISECOND_NS + self._ttl_ns) // SECOND_NS
         if self._private is None:
             raise ValueError("there is no private key to sign with")
         claims = {"exp": expires_s, "revision": revision, "username": username}
         return self._decoder.encode(claims, self._private, self._method)
 
     def verify(self, token: str) -> Claims | None:
-        """Return what a token with a good signature says; None for any other text."""
+        """Return the claims of a token with a valid signature; None for any other text."""
         if len(token) > TOKEN_BYTES_MAX:
             return None
         try:
             claims = self._decoder.decode(
                 token, self._public, algorithms=[self._method], options=_SIGNATURE_ONLY
             )
-        except (jwt.PyJWTError, ValueError):  # ValueError: numbers that are none
+        except (jwt.PyJWTError, ValueError):  # ValueError: invalid numbers
             return None
         return _claims(claims)
 
@@ -159,7 +158,7 @@ def _claims(found: dict[str, Any]) -> Claims | None:
 
 
 def _number(value: object) -> int | None:
-    """Return a JSON number without its fraction; None for anything else."""
+    """Return the whole part of a JSON number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if abs(value) < 2**63 else None
@@ -188,7 +187,7 @@ def _check_secret(method: str, secret: bytes, logger: Logger) -> None:
 def _load_pair(
     method: str, private_pem: bytes, public_pem: bytes
 ) -> tuple[PrivateKey | None, PublicKey]:
-    """Return the keys of a method, the private one if there is; they must belong together."""
+    """Return the private key, if there is one, and the public key; they must belong together."""
     private_type, public_type = _KEY_TYPES[method]
     private: PrivateKey | None = None
     public: PublicKey | None = None
@@ -221,7 +220,7 @@ def _load_private(pem: bytes) -> object:
 
 
 def _load_public(pem: bytes) -> object:
-    """Read a public key, or that of a certificate."""
+    """Load a public key, or that of a certificate."""
     try:
         if b"BEGIN CERTIFICATE" in pem:
             return load_pem_x509_certificate(pem).public_key()

@@ -1,11 +1,10 @@
-"""Password work off the turn: hashing, checking and signing in a few threads.
+"""Offloaded tasks about passwords: hashing, checking and signing in a few threads.
 
-    drain(out)   takes the tasks that are done here and starts them
-    fill(inbox)  hands over what has been finished since
+    drain(out)   removes these tasks from the outbox and starts them
+    fill(inbox)  adds the results of those that have finished
 
-bcrypt lets go of the interpreter while it works, so as many threads as there are processors are
-worth having; the queue before them is bounded by how many tasks the node asks for. Other kinds
-of tasks are left for others.
+bcrypt releases the interpreter lock while it works, so there are as many threads as processors. The
+queue before them is bounded by the node's limit of tasks. Tasks of other kinds stay in the outbox.
 """
 
 import os
@@ -26,7 +25,7 @@ class PasswordTasks:
     """A source of the driver; its threads are started with the first task."""
 
     def __init__(self, wake: Callable[[], None], keys: TokenKeys | None) -> None:
-        """Take what makes the driver take a turn, and the keys of signed tokens if there are."""
+        """wake makes the driver run a turn; keys sign tokens, None if tokens are not signed."""
         self._wake = wake
         self._keys = keys
         self._check = PasswordCheck()
@@ -35,7 +34,7 @@ class PasswordTasks:
         self._pool: ThreadPoolExecutor | None = None
 
     def drain(self, out: Outbox) -> None:
-        """Take the tasks that are done here, and start them."""
+        """Remove the tasks about passwords from the outbox, and start them."""
         if not out.tasks:
             return
         mine = [each for each in out.tasks if each.kind in KINDS]
@@ -44,14 +43,14 @@ class PasswordTasks:
             self.start(mine)
 
     def fill(self, inbox: Inbox) -> None:
-        """Hand over what has been finished."""
+        """Add the results of finished tasks."""
         if self._done:
             with self._lock:
                 done, self._done = self._done, []
             inbox.task_results += done
 
     def start(self, tasks: Sequence[OffloadedTask]) -> None:
-        """Start tasks of the kinds done here; each ends in some later fill."""
+        """Start tasks of KINDS; the result of each is in some later fill."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
                 min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="password"
@@ -60,14 +59,14 @@ class PasswordTasks:
             self._pool.submit(self._run, task)
 
     def stop(self) -> None:
-        """Finish what is being worked on, drop what waits."""
+        """Finish the running tasks, drop the waiting ones."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def _run(self, task: OffloadedTask) -> None:
         try:
             result = TaskResult(task.id, "", self._work(task))
-        except Exception as error:  # whatever it was, somebody waits for an answer
+        except Exception as error:  # any error is a result: a client waits for it
             result = TaskResult(task.id, str(error) or type(error).__name__, b"")
         with self._lock:
             self._done.append(result)
@@ -87,4 +86,4 @@ class PasswordTasks:
                     raise ValueError("there are no keys to sign with")
                 return self._keys.sign(args[0].decode(), int(args[1])).encode()
             case _:
-                raise ValueError(f"{task.kind.name} is not done here")
+                raise ValueError(f"{task.kind.name} is not a task about passwords")

@@ -1,12 +1,12 @@
-"""Passwords and their bcrypt hashes, as Go's bcrypt has them.
+"""Passwords and their bcrypt hashes, compatible with Go's bcrypt.
 
     hash_password(b"secret", 10) → b"$2a$10$…", 60 bytes      about 60 ms at cost 10, twice as long
-                                                              with every step
+                                                              for each higher cost
 
-A password above 72 bytes cannot be hashed; in a comparison only its first 72 bytes count. A pair
-of hash and password that was found to belong together is remembered for a while by a keyed digest,
-so that a client that logs in again and again costs the hash once: what is kept tells nothing
-without the key, which is drawn at start and never leaves the process.
+A password above 72 bytes cannot be hashed; in a comparison only its first 72 bytes count. A pair of
+hash and password that matched is cached for a while as a keyed digest, so that a client that logs
+in repeatedly costs the hash once. The digests reveal nothing without the key, which is random and
+stays in the process.
 """
 
 import hmac
@@ -23,7 +23,7 @@ REMEMBERED_S: Final = 300.0
 
 
 def hash_password(password: bytes, cost: int) -> bytes:
-    """Return the bcrypt string of a password; ValueError for one that is too long."""
+    """Return the bcrypt hash of a password; ValueError for one that is too long."""
     return bcrypt.hashpw(password, bcrypt.gensalt(cost, prefix=b"2a"))
 
 
@@ -33,20 +33,20 @@ class PasswordCheck:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
         self._lock = threading.Lock()
-        self._known: dict[bytes, float] = {}  # digest → until when, in the order of the times
+        self._known: dict[bytes, float] = {}  # digest → its expiry, in the order of expiry
 
     def matches(self, hashed: bytes, password: bytes) -> bool:
-        """Tell whether a password is the one behind a bcrypt string; False for a broken one."""
+        """Tell whether a password matches a bcrypt hash; False for an invalid hash."""
         digest = hmac.digest(self._key, len(hashed).to_bytes(4) + hashed + password, "sha256")
         if self._is_known(digest):
             return True
         try:
-            is_right = bcrypt.checkpw(password[:PASSWORD_BYTES_MAX], hashed)
-        except ValueError:  # no bcrypt string
+            is_match = bcrypt.checkpw(password[:PASSWORD_BYTES_MAX], hashed)
+        except ValueError:  # not a bcrypt hash
             return False
-        if is_right:
+        if is_match:
             self._remember(digest)
-        return is_right
+        return is_match
 
     def _is_known(self, digest: bytes) -> bool:
         with self._lock:

@@ -1,8 +1,8 @@
-"""The flags about authentication, read: which tokens are given out, and what a password hash costs.
+"""The flags about authentication: the kind of tokens, and the cost of password hashes.
 
---auth-token=simple                      letters kept in memory, --auth-token-ttl seconds
+--auth-token=simple                      random letters, kept in memory for --auth-token-ttl seconds
 --auth-token=jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
---auth-token=                            none: certificates only
+--auth-token=                            no tokens: certificates only
 """
 
 import random
@@ -30,11 +30,10 @@ _SECRETS: Final = random.SystemRandom()
 
 
 def tokens_of(config: Config, logger: Logger, clock: Clock) -> Tokens:
-    """Return the tokens the flags ask for; ConfigError for a kind or a key that cannot be used."""
-    kind, options = split_options(str(config.values.get("auth-token", "simple")))
+    """Return the tokens of the flags; ConfigError for a kind or a key that cannot be used."""
+    kind, options = split_options(config.auth_token)
     if kind == "simple":
-        ttl = config.values.get("auth-token-ttl", 0)
-        return SimpleTokens(ttl if isinstance(ttl, int) else 0, new_prefix)
+        return SimpleTokens(config.auth_token_ttl_s, new_prefix)
     if kind == "jwt":
         from kvstore.server.auth.jwt import JwtKeys
 
@@ -50,7 +49,7 @@ def keys_of(tokens: Tokens) -> TokenKeys | None:
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:
-    """Return the kind of token and its options; ConfigError for what is no list of name=value."""
+    """Return the kind of token and its options; ConfigError unless they are name=value pairs."""
     kind, *pairs = text.split(",")
     options: dict[str, str] = {}
     for pair in pairs:
@@ -64,11 +63,11 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
 
 
 def bcrypt_cost_of(config: Config) -> int:
-    """Return the cost of a password hash; what bcrypt cannot do is the default, as in etcd."""
-    cost = config.values.get("bcrypt-cost", COST_DEFAULT)
-    return cost if isinstance(cost, int) and COST_MIN <= cost <= COST_MAX else COST_DEFAULT
+    """Return the cost of password hashes; the default if it is out of range, as in etcd."""
+    cost = config.bcrypt_cost
+    return cost if COST_MIN <= cost <= COST_MAX else COST_DEFAULT
 
 
 def new_prefix() -> str:
-    """Return the random letters of a simple token, which nobody may guess."""
+    """Return the random letters of a simple token, which must not be predictable."""
     return "".join(_SECRETS.choices(LETTERS, k=PREFIX_LETTERS))

@@ -1,7 +1,6 @@
-"""From what was booted and the configuration to the parts of a node.
+"""Makes the parts of a node from the opened state and the configuration.
 
-Nothing here runs by itself: see `kvstore.server.member`. The simulator builds its
-nodes here as well.
+Nothing is run here: see `kvstore.server.member`. The simulation builds its nodes here as well.
 """
 
 import random
@@ -15,7 +14,7 @@ from kvstore.config.model import Config
 from kvstore.lease.lessor import Lessor
 from kvstore.logger import Logger
 from kvstore.mvcc.store import Store
-from kvstore.node.limits import MILLISECOND_NS, SECOND_NS, Limits
+from kvstore.node.limits import Limits
 from kvstore.node.parts import Parts
 from kvstore.node.pending import Pending
 from kvstore.node.ports import SnapshotKeeper
@@ -24,19 +23,20 @@ from kvstore.raft.rawnode import RawNode
 from kvstore.runtime.clock import Clock
 from kvstore.server.auth.tokens import bcrypt_cost_of, tokens_of
 from kvstore.server.boot.bootstrap import Boot
+from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.watch.hub import Hub
 from kvstore.watch.stream import WatchLimits
 from kvstore.wire.internal import RequestIds
 from kvstore.wire.splice import HeaderMaker
 
-_COMPACTION_STEPS = 4  # slices to one of etcd's batches
+_COMPACTION_STEPS = 4  # slices per batch of etcd
 _CHECKPOINT_INTERVAL_NS = 300 * SECOND_NS  # etcd's
 
 
 def build(
     config: Config, booted: Boot, snapshots: SnapshotKeeper, clock: Clock, logger: Logger
 ) -> Parts:
-    """Restore every part from what was booted."""
+    """Restore every part from the opened state."""
     limits = limits_of(config)
     backend = booted.backend
     store = Store(backend)
@@ -51,8 +51,7 @@ def build(
         logger.warning("key of a lease that does not exist", key=key, lease=f"{lease:016x}")
     alarms = Alarms(backend)
     alarms.restore()
-    learners_max = config.values.get("max-learners", 1)
-    membership = Membership(backend, learners_max=int(str(learners_max)))
+    membership = Membership(backend, learners_max=config.max_learners)
     membership.restore()
     auth = AuthStore(backend, tokens_of(config, logger, clock))
     auth.restore()
@@ -64,8 +63,8 @@ def build(
         RaftConfig(
             booted.member_id,
             election_tick=limits.election_ticks,
-            pre_vote=bool(config.values["pre-vote"]),
-            tells_commits=False,  # the exchange has them told
+            pre_vote=config.pre_vote,
+            notifies_commits=False,  # the exchange sends the commit index
         ),
         booted.raft,
         rng,
@@ -86,7 +85,7 @@ def build(
         store,
         lambda revision: headers.field(revision, raft.term),
         WatchLimits(
-            max_message_bytes=config.max_request_bytes + (512 << 10),
+            max_message_bytes=config.message_bytes_max,
             progress_interval_ns=int(config.watch_progress_notify_interval_s * SECOND_NS),
         ),
         rng,
@@ -116,7 +115,7 @@ def build(
 
 
 def limits_of(config: Config) -> Limits:
-    """Translate the configuration into the node's numbers."""
+    """Return the node's limits for a configuration."""
     heartbeat_ms = config.heartbeat_interval_ms
     return Limits(
         name=config.name,
@@ -124,10 +123,10 @@ def limits_of(config: Config) -> Limits:
         heartbeat_ns=heartbeat_ms * MILLISECOND_NS,
         election_ticks=config.election_timeout_ms // heartbeat_ms,
         initial_tick_advance=config.initial_election_tick_advance,
-        strict_reconfig_check=bool(config.values["strict-reconfig-check"]),
-        corrupt_check_ns=int(str(config.values["corrupt-check-time"])),
-        compact_hash_check_ns=int(str(config.values["compact-hash-check-time"])),
-        downgrade_check_ns=int(str(config.values["downgrade-check-time"])),
+        strict_reconfig_check=config.strict_reconfig_check,
+        corrupt_check_ns=int(config.corrupt_check_time_s * SECOND_NS),
+        compact_hash_check_ns=int(config.compact_hash_check_time_s * SECOND_NS),
+        downgrade_check_ns=int(config.downgrade_check_time_s * SECOND_NS),
         initial_corrupt_check=config.feature_gates["InitialCorruptCheck"],
         compact_hash_check=config.feature_gates["CompactHashCheck"],
         fast_lease_keep_alive=config.feature_gates["FastLeaseKeepAlive"],
@@ -141,9 +140,9 @@ def limits_of(config: Config) -> Limits:
         auto_compaction_retention=config.auto_compaction_retention,
         snapshot_count=config.snapshot_count,
         snapshot_catchup_entries=config.snapshot_catchup_entries,
-        client_cert_auth=bool(config.values.get("client-cert-auth")),
+        client_cert_auth=config.client_tls.client_cert_auth,
         bcrypt_cost=bcrypt_cost_of(config),
-        # The same pace in smaller steps: a slice is on the way of every request of its turn.
+        # The same rate in smaller steps: a slice delays every request of its turn.
         compaction_rows=max(config.compaction_batch_limit // _COMPACTION_STEPS, 1),
         compaction_pause_ns=int(config.compaction_sleep_interval_s * SECOND_NS)
         // _COMPACTION_STEPS,
@@ -151,5 +150,5 @@ def limits_of(config: Config) -> Limits:
 
 
 def _min_ttl_s(limits: Limits) -> int:
-    """A lease must outlive an election, or it could end while nobody can renew it."""
+    """A lease must outlive an election, or it could expire while no leader can renew it."""
     return -(-3 * limits.election_timeout_ns // (2 * SECOND_NS))

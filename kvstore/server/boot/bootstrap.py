@@ -1,11 +1,11 @@
 """From a data directory to the state a node starts with: founded, joined, restored or taken over.
 
     no log            found a cluster: identity from the peer URLs, entries that add the members;
-                      or join one: identity from its members, an empty log until its leader speaks
+                      or join one: identity from its members, an empty log until the leader sends
     a log             restart: its last snapshot, the entries after it, the database beside it
     an etcd's files   the database is taken over first; then it is a restart
 
-A crash and a clean stop leave by the same door, so there is one way in. The database may be ahead
+A start is the same after a crash and after a clean stop. The database may be ahead
 of the log's committed index (commits alone are not synced), never ahead of its last entry.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kvstore.backend import Backend, Table
 from kvstore.errors import ConfigError, DataDirError
 from kvstore.logger import Logger
-from kvstore.mvcc.backend import Backend, Table
-from kvstore.mvcc.meta_rows import (
+from kvstore.meta_rows import (
     CLUSTER_VERSION_KEY,
     CONSISTENT_INDEX_KEY,
     STORAGE_VERSION_KEY,
@@ -38,15 +38,10 @@ from kvstore.storage.files import Files
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_log import MemoryLog
 from kvstore.storage.takeover import refuse_newer, take_over
-from kvstore.storage.wal.record import INITIAL_SNAPSHOT
-from kvstore.storage.wal.wal import (
-    SEGMENT_BYTES,
-    Replay,
-    Wal,
-    WalSnapshot,
-    read_last_snapshot,
-    read_snapshots,
-)
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT, WalSnapshot
+from kvstore.storage.wal.replay import Replay
+from kvstore.storage.wal.scan import LogScan, read_snapshots
+from kvstore.storage.wal.wal import SEGMENT_BYTES, Wal
 from kvstore.wire.gen import metadata_pb2
 from kvstore.wire.members import Member, decode_member, encode_member
 from kvstore.wire.raft_codec import decode_conf_change
@@ -66,7 +61,7 @@ class Boot(NamedTuple):
     backend: Backend
     raft: InitialState
     founding: Sequence[ConfChange]  # the first changes of a new cluster, else none
-    remotes: Mapping[int, Sequence[str]]  # peer URLs of members known before any entry says so
+    remotes: Mapping[int, Sequence[str]]  # peer URLs of members, before any entry names them
 
 
 def boot(
@@ -86,11 +81,12 @@ def boot(
             "discovery token is ignored since cluster already initialized; valid logs are found",
             wal_dir=str(places.wal),
         )
-    last = read_last_snapshot(places.wal, files) or INITIAL_SNAPSHOT
-    taken = take_over(places.member, LmdbBackend, snapshot_index=last.index, files=files)
-    if taken is not None:
-        logger.info("took over an etcd data directory", rows=taken.rows, bytes=taken.size_bytes)
-    wal, replay = Wal.open(places.wal, last, files, segment_bytes)
+    with LogScan(places.wal, files, lock=True) as log:
+        last = log.last_snapshot() or INITIAL_SNAPSHOT
+        taken = take_over(places.member, LmdbBackend, snapshot_index=last.index, files=files)
+        if taken is not None:
+            logger.info("took over an etcd data directory", rows=taken.rows, bytes=taken.size_bytes)
+        wal, replay = Wal.open(places.wal, last, files, segment_bytes, log)
     try:
         if replay.repair is not None:
             logger.warning(
@@ -200,7 +196,7 @@ def _restart(
         refuse_newer(places.lmdb, key, backend.get(table, key))
     ids = metadata_pb2.Metadata.FromString(replay.metadata)
     if not replay.entries and last == INITIAL_SNAPSHOT:
-        # The crash came between making the log and its first entries: begin once more.
+        # A crash between the making of the log and its first entries: start again.
         _refuse_rows_without_log(backend, places)
         return _begin_again(places, founding, wal, replay, backend)
     applied = _number(backend, CONSISTENT_INDEX_KEY)
@@ -240,7 +236,7 @@ def _restart(
 def _begin_again(
     places: DataDir, founding: Founding, wal: Wal, replay: Replay, backend: Backend
 ) -> Boot:
-    """Go on with a log that holds no entry yet: as a founder, or as one the leader is to reach."""
+    """Start with a log that has no entry yet: as a founder, or as one that joins."""
     ids = metadata_pb2.Metadata.FromString(replay.metadata)
     if founding.is_new and replay.hard_state == EMPTY_HARD_STATE:
         who = founders(founding)
@@ -293,7 +289,7 @@ def _number(backend: Backend, key: bytes) -> int:
 def _members(
     backend: Backend, own_id: int, applied: int, last: WalSnapshot, replay: Replay, places: DataDir
 ) -> list[Member]:
-    """Return the member list, which must have this member in it once the log has said so."""
+    """Return the member list; it must have this member if the log has added it."""
     rows = backend.scan(Table.MEMBERS, b"", None, _MEMBERS_MAX)
     members = [decode_member(value) for _, value in rows]
     removed = backend.get(Table.MEMBERS_REMOVED, f"{own_id:x}".encode()) is not None
@@ -309,7 +305,7 @@ def _members(
 
 
 def _was_added(own_id: int, applied: int, last: WalSnapshot, replay: Replay) -> bool:
-    """Tell whether the log has this member in the cluster by the index that is applied."""
+    """Tell whether the log has added this member up to the applied index."""
     state = last.conf_state
     if state is not None and own_id in (*state.voters, *state.learners):
         return True
@@ -323,7 +319,7 @@ def _was_added(own_id: int, applied: int, last: WalSnapshot, replay: Replay) -> 
 
 
 def _conf_state(members: Sequence[Member]) -> ConfState:
-    """Return who takes part according to the member list, as etcd does at a restart."""
+    """Return the raft configuration by the member list, as etcd does at a restart."""
     return ConfState(
         voters=tuple(sorted(member.id for member in members if not member.is_learner)),
         learners=tuple(sorted(member.id for member in members if member.is_learner)),

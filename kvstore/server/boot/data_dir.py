@@ -1,4 +1,4 @@
-"""The data directory: etcd's layout, with our database beside its log.
+"""The data directory: etcd's layout, with this project's database beside the log.
 
 <data-dir>/member/wal    segments (or --wal-dir)
 <data-dir>/member/snap   snapshot files; an etcd's database when there is one to take over
@@ -15,11 +15,12 @@ from kvstore.errors import DataDirError
 from kvstore.logger import Logger
 
 _PRIVATE_MODE: Final = 0o700
-_KNOWN: Final = frozenset({"member", "fixtures"})  # the latter: certificates made here
+# fixtures: certificates made here; kubernetes: those of a cluster whose store this is.
+_KNOWN: Final = frozenset({"member", "fixtures", "kubernetes"})
 
 
 class DataDir(NamedTuple):
-    """Where everything of one member lives."""
+    """The directories of one member."""
 
     member: Path
     wal: Path
@@ -29,7 +30,7 @@ class DataDir(NamedTuple):
 
 
 def prepare(root: Path, wal_dir: Path | None, logger: Logger) -> DataDir:
-    """Make the directories that are missing; refuse what cannot be a member's data directory."""
+    """Make missing directories; DataDirError if root cannot be a data directory."""
     member = root / "member"
     places = DataDir(
         member, wal_dir or member / "wal", member / "snap", member / "lmdb", member / "tmp"

@@ -1,14 +1,14 @@
-"""--force-new-cluster: a member that has lost the others goes on alone.
+"""--force-new-cluster: makes a member that has lost the others the only one.
 
     log   1 … commit │ commit+1 …            uncommitted: dropped
-    log   1 … commit │ remove b │ remove c    appended, and committed by decree
+    log   1 … commit │ remove b │ remove c    appended, and marked as committed
 
-Before the removals stands an addition if this member is not in the list, or its promotion if it is
-a learner: a configuration is never without a voter. The entries go through apply as any others
-do, so the removed ids are never used again.
+If this member is not in the list, its addition comes before the removals, or its promotion if it is
+a learner: a configuration always has a voter. The entries are applied like any others, so the
+removed ids are never used again.
 
-What was dropped may have been acknowledged by nobody. What the other members have is lost to this
-one, and they must not be started again.
+Dropped entries were not known to be committed here. What only the other members have is lost, even
+if it was acknowledged; those members must not be started again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from kvstore.wire.raft_codec import decode_conf_change, encode_conf_change
 
 
 class Forced(NamedTuple):
-    """What the log holds after the entries were appended."""
+    """The content of the log after the entries were appended."""
 
     hard_state: HardState
     entries: list[Entry]
@@ -45,7 +45,7 @@ def force_new_cluster(
     commit = max(state.commit, applied)
     kept = [entry for entry in entries if entry.index <= commit]
     dropped = len(entries) - len(kept)
-    # Entries that take the place of dropped ones are of a later term, as in any log.
+    # Entries that replace dropped ones have a later term, as in any log.
     term, vote = (state.term + 1, 0) if dropped else (state.term, state.vote)
     learners = dict(members)
     for entry in kept:

@@ -1,11 +1,11 @@
-"""Who a member without a log is: one of the founders of a cluster, or one that joins it.
+"""The identity of a member without a log: a founder of a new cluster, or one that joins.
 
-    new        ids are computed from what the flags say; nobody may have started already. The flags
-               name the members, or a domain whose SRV records do, or a registry where they meet
-    existing   the running members are asked who they are; ids are taken from their answer, where
-               the peer URLs of each are those of one member in the flags
+    new        ids are computed from the flags, and no member may have started already. The flags
+               name the members, or a domain with SRV records, or a discovery registry
+    existing   the running members are asked for the member list; each member in the flags gets the
+               id of the running one with the same peer URLs
 
-The questions go to the others' peer ports, before this member has one of its own.
+Requests go to the others' peer ports, before this member listens on its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,23 +36,23 @@ MEMBERS_TIMEOUT_S: Final = 10.0
 
 
 class Questions(Protocol):
-    """What is asked of other members; each raises PeerRequestError if there is no answer."""
+    """The requests to other members; each raises PeerRequestError if there is no answer."""
 
     def members(self, urls: Sequence[str], timeout_s: float) -> RemoteCluster:
-        """Ask who the members are; the first of the URLs that answers counts."""
+        """Return the member list from the first of the URLs that answers."""
         ...
 
     def version(self, urls: Sequence[str], timeout_s: float) -> Versions:
-        """Ask the member with these URLs which versions it knows."""
+        """Return the versions of the member with these URLs."""
         ...
 
     def downgrade_enabled(self, urls: Sequence[str], timeout_s: float) -> bool:
-        """Ask the member with these URLs whether a downgrade is under way."""
+        """Ask the member with these URLs whether a downgrade is in progress."""
         ...
 
 
 class PeerQuestions:
-    """Questions over HTTP to the peer ports."""
+    """Sends the requests over HTTP to the peer ports."""
 
     def __init__(self, tls: PeerTls) -> None:
         self._tls = tls
@@ -71,96 +71,87 @@ class PeerQuestions:
 
 
 class Founding(NamedTuple):
-    """What the operator says of the cluster; counts only while there is no log."""
+    """The cluster as configured; used only while there is no log."""
 
     name: str
     members: Callable[[], Mapping[str, Sequence[str]]]  # peer URLs by name; raises ConfigError
     token: str
     is_new: bool  # else: join an existing cluster
-    questions: Questions | None = None  # None: there is nobody to ask
+    questions: Questions | None = None  # None: there are no others
     resolve: Resolve | None = None  # needed to join
     learners_max: int = 1
     request_timeout_s: float = 7.0
     force_new_cluster: bool = False  # at a restart: be the only member from now on
-    # Meets the others in a registry: given the own id and name=url,… it returns all of them so.
+    # Discovery: (own id, name=url,…) → name=url,… of all members.
     discover: Callable[[int, str], str] | None = None
 
 
 def founding_of(config: Config, logger: Logger) -> Founding:
-    """Return what the flags say of the cluster, with the network to ask others."""
+    """Return the cluster as configured by the flags."""
     resolve = patient_resolver()
     discover = discoverer(config, logger)
     return Founding(
         config.name,
         lambda: initial_members(config, resolve, lambda: _by_srv(config, logger)),
-        str(config.values["discovery-token"]) if discover else config.initial_cluster_token,
+        config.discovery.token if discover else config.initial_cluster_token,
         config.initial_cluster_state == "new",
         questions=PeerQuestions(peer_tls_of(config)),
         resolve=resolve,
-        learners_max=int(str(config.values["max-learners"])),
-        request_timeout_s=5 + 2 * config.election_timeout_ms / 1000,
-        force_new_cluster=bool(config.values["force-new-cluster"]),
+        learners_max=config.max_learners,
+        request_timeout_s=config.request_timeout_s,
+        force_new_cluster=config.force_new_cluster,
         discover=discover,
     )
 
 
 def _by_srv(config: Config, logger: Logger) -> str:
     """Return the cluster that SRV records name."""
-    # Here, because loading the DNS library takes a quarter of what a start loads in all.
+    # Imported here: the DNS library is a quarter of what a start imports.
     from kvstore.server.discovery.srv import cluster_by_srv
 
     return cluster_by_srv(config, logger)
 
 
 def peer_tls_of(config: Config) -> PeerTls:
-    """Return what the flags say about TLS between members, and where to dial from."""
-    values = config.values
-
-    def text(name: str) -> str:
-        return str(values[name])
-
-    def texts(name: str) -> tuple[str, ...]:
-        value = values[name]
-        assert isinstance(value, tuple), name
-        return tuple(filter(None, value))
-
+    """Return the settings of TLS between members, and the address to dial from."""
+    tls = config.peer_tls
     return PeerTls(
-        cert_file=text("peer-cert-file"),
-        key_file=text("peer-key-file"),
-        client_cert_file=text("peer-client-cert-file"),
-        client_key_file=text("peer-client-key-file"),
-        trusted_ca_file=text("peer-trusted-ca-file"),
-        client_cert_auth=bool(values["peer-client-cert-auth"]),
-        crl_file=text("peer-crl-file"),
-        allowed_cns=texts("peer-cert-allowed-cn"),
-        allowed_hostnames=texts("peer-cert-allowed-hostname"),
-        skip_client_san_verification=bool(values["peer-skip-client-san-verification"]),
-        is_self_signed=bool(values["peer-auto-tls"]),
-        min_version=text("tls-min-version"),
-        max_version=text("tls-max-version"),
-        cipher_suites=texts("cipher-suites"),
+        cert_file=tls.cert_file,
+        key_file=tls.key_file,
+        client_cert_file=tls.client_cert_file,
+        client_key_file=tls.client_key_file,
+        trusted_ca_file=tls.trusted_ca_file,
+        client_cert_auth=tls.client_cert_auth,
+        crl_file=tls.crl_file,
+        allowed_cns=tls.allowed_cns,
+        allowed_hostnames=tls.allowed_hostnames,
+        skip_client_san_verification=tls.skip_client_san_verification,
+        is_self_signed=tls.auto_tls,
+        min_version=config.tls_min_version,
+        max_version=config.tls_max_version,
+        cipher_suites=config.cipher_suites,
         # Where DNS names the members, their certificates may be the domain's.
-        server_name="" if text("peer-trusted-ca-file") else text("discovery-srv"),
+        server_name="" if tls.trusted_ca_file else config.discovery_srv,
         local_address=local_address_of(config),
     )
 
 
 class Identity(NamedTuple):
-    """Who this member is, and who the members are."""
+    """The ids of this member, the cluster and the members."""
 
     own_id: int
     cluster_id: int
     members: Sequence[Member]  # by ascending id
-    founds: bool  # else: they are running already
+    founds: bool  # else: the cluster exists
 
 
 def identity(founding: Founding, logger: Logger) -> Identity:
-    """Return who this member is; ConfigError if what the flags say cannot be."""
+    """Return the identity of this member; ConfigError if the flags are invalid."""
     return _founder(founding) if founding.is_new else _joiner(founding, logger)
 
 
 def founders(founding: Founding) -> Identity:
-    """Return the members the flags name, with the ids they have if they found the cluster."""
+    """Return the configured members, with the ids they have if they found the cluster."""
     named = founding.members()
     if founding.discover is None:
         return _with_ids(founding, named)
@@ -203,11 +194,11 @@ def _founder(founding: Founding) -> Identity:
     found = founders(founding)
     others = _other_urls(founding, found.members)
     if founding.questions is None or founding.discover is not None or not others:
-        return found  # whom a registry brought together cannot have started yet
+        return found  # members found by discovery cannot have started yet
     try:
         running = founding.questions.members(others, BOOTSTRAPPED_TIMEOUT_S)
     except PeerRequestError:
-        return found  # nobody is up yet, as it should be
+        return found  # none is running, as expected
     known = {member.id: member for member in running.members}.get(found.own_id)
     if known is not None and known.client_urls:
         raise ConfigError(f"member {found.own_id:x} has already been bootstrapped")
@@ -263,9 +254,9 @@ def _take_ids(local: Sequence[Member], running: Sequence[Member], resolve: Resol
 def _is_compatible(
     questions: Questions, members: Sequence[Member], own_id: int, timeout_s: float, logger: Logger
 ) -> bool:
-    """Tell whether the others run a cluster version this release can be part of.
+    """Tell whether the cluster version of the others is supported.
 
-    One of them must say so, and none the contrary; those that are down do not count.
+    At least one must answer, and none with an unsupported version; those that are down are ignored.
     """
     others = sorted((each for each in members if each.id != own_id), key=lambda each: each.id)
     least, most = parse_version(MIN_CLUSTER_VERSION), parse_version(CLUSTER_VERSION)

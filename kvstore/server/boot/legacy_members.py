@@ -1,8 +1,8 @@
-"""The member list of a state that etcd 3.5 may have written, made right at the start.
+"""Corrects the member list of a state that etcd 3.5 may have written.
 
-    members as of the log's snapshot     from its version 2 store, nobody where there is none
-    entries up to the applied index      changes, what members published
-    rows that differ                     are written anew, and the log line names them
+    members as of the log's snapshot     from its v2 store, none if there is no snapshot
+    entries up to the applied index      membership changes, published attributes
+    rows that differ                     are rewritten and logged
 
 Such a state has no storage version. Early 3.5 wrote neither promotions nor what members publish
 into its `members` table; raft's configuration is made from that table, so a promoted learner would
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvstore.apply.membership import Membership
+from kvstore.backend import Backend, Table
 from kvstore.errors import KvstoreError
 from kvstore.logger import Logger
-from kvstore.mvcc.backend import Backend, Table
-from kvstore.mvcc.meta_rows import CONSISTENT_INDEX_KEY
+from kvstore.meta_rows import CONSISTENT_INDEX_KEY
 from kvstore.raft.model import Entry, EntryType
 from kvstore.storage.files import Files
 from kvstore.storage.memory_backend import MemoryBackend
@@ -37,10 +37,10 @@ def correct_members(
     logger: Logger,
     files: Files,
 ) -> None:
-    """Correct the rows of members; where the snapshot cannot be read they stay, and it is said.
+    """Correct the rows of members; if the snapshot cannot be read, log it and keep the rows.
 
     Args: snap_dir, the directory of the snapshot files; snapshot_index, where the log begins, 0 for
-    the beginning; entries of the log behind it.
+    the beginning; entries, those of the log after it.
     """
     applied = int.from_bytes(backend.get(Table.META, CONSISTENT_INDEX_KEY) or b"", "big")
     try:
@@ -83,7 +83,7 @@ def _replayed(
 
 
 def _publish(members: Membership, data: bytes) -> None:
-    """Apply an entry if a member publishes its name with it, in the old way or the new."""
+    """Apply an entry that publishes the attributes of a member, of the v2 or the v3 kind."""
     try:
         field, body, _ = unwrap(data)
     except WireError:

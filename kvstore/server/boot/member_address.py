@@ -1,7 +1,7 @@
-"""Which of its own addresses a member dials the others from (feature gate SetMemberLocalAddr).
+"""The local address from which a member dials the others (feature gate SetMemberLocalAddr).
 
-Other members may admit a member by its address; where a machine has several, the system's choice
-may be none of those it is known by.
+Members may check the address of a client. On a machine with several addresses the system may choose
+one that the others do not know.
 """
 
 from ipaddress import IPv6Address, ip_address
@@ -13,10 +13,10 @@ GATE = "SetMemberLocalAddr"
 
 
 def local_address_of(config: Config) -> str:
-    """Return the first advertised peer address that can be one of a machine's; "" is any.
+    """Return the first usable advertised peer address; "" lets the system choose.
 
-    Names, loopback and unspecified addresses are passed over, as by etcd; so is everything unless
-    the gate is on.
+    Names, loopback and unspecified addresses are skipped, as in etcd. Without the gate the
+    result is empty.
     """
     if not config.feature_gates[GATE]:
         return ""

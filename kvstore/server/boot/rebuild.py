@@ -1,21 +1,21 @@
-"""--rebuild-from-peers: a member whose data is wrong gets the others' and keeps its log.
+"""--rebuild-from-peers: replaces wrong data of a member by another member's, and keeps its log.
 
-    <member>/lmdb                   set aside as lmdb.set-aside.<number>; yours to remove
-    <member>/lmdb.received.<index>  made of a snapshot of a sound member's, put in its place
+    <member>/lmdb                   renamed to lmdb.set-aside.<number>; the operator may remove it
+    <member>/lmdb.received.<index>  made from a snapshot of another member, replaces it
     <member>/wal                    stays; a snapshot newer than its end is recorded in it
 
-Why that is safe for raft: what a member may never lose is in its log (its term, its vote, and the
-entries it has acknowledged), and the log is kept. Data applied up to an index stands for committed
-entries only, so taking another member's data at index X is what a follower does with a leader's
-snapshot:
+Why that is safe for raft: what a member must not lose is in its log (its term, its vote, and the
+entries it has acknowledged), and the log is kept. Data applied up to an index comes from committed
+entries only, so using another member's data at index X is what a follower does with a snapshot from
+the leader:
 
     X within the log, same term there   the entry is the same one: apply on from X + 1
     X beyond the log's end              record the snapshot, then the log begins after X
     X within the log, another term      the tail is not committed and may change: try again later
     X before the log's first entry      the other member is too far behind: ask another
 
-Only a member that has to be is rebuilt: one that a CORRUPT alarm names, or whose data cannot be
-opened, is missing, or does not reach the log. So the flag may stay where it is.
+A member is rebuilt only if necessary: if a CORRUPT alarm names it, or if its data cannot be opened,
+is missing, or does not reach the log. So the flag may stay set.
 
 A crash leaves the old data or the new in place, or none: then the same command goes on.
 """
@@ -28,15 +28,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kvstore.apply.alarms import Alarms
+from kvstore.backend import Table
 from kvstore.config.model import Config
 from kvstore.errors import ConfigError, CorruptionError, DataDirError
 from kvstore.logger import Logger
-from kvstore.mvcc.backend import Table
-from kvstore.mvcc.meta_rows import CLUSTER_VERSION_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
+from kvstore.meta_rows import CLUSTER_VERSION_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
 from kvstore.raft.model import ConfState, HardState, Snapshot, SnapshotMetadata
 from kvstore.server.boot.data_dir import DataDir
 from kvstore.server.boot.snapshot_source import SnapshotSource, find_source
-from kvstore.storage.etcd_db.etcd_db import EtcdDbReader
+from kvstore.storage.etcd_db.reader import EtcdDbReader
 from kvstore.storage.files import Files
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.lmdb.files import LmdbFiles, received_path, sync_directory
@@ -44,8 +44,10 @@ from kvstore.storage.row_source import small_rows
 from kvstore.storage.snapshots.file import write_snapshot_file
 from kvstore.storage.snapshots.received import prepare_received
 from kvstore.storage.v2_store import encode_v2_store
-from kvstore.storage.wal.record import INITIAL_SNAPSHOT
-from kvstore.storage.wal.wal import Replay, Wal, WalSnapshot, read_last_snapshot
+from kvstore.storage.wal.record import INITIAL_SNAPSHOT, WalSnapshot
+from kvstore.storage.wal.replay import Replay
+from kvstore.storage.wal.scan import read_last_snapshot
+from kvstore.storage.wal.wal import Wal
 from kvstore.wire.gen import metadata_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.members import Member, decode_member
@@ -55,7 +57,7 @@ _SET_ASIDE: Final = "lmdb.set-aside."
 
 
 class Position(NamedTuple):
-    """What a database stands for."""
+    """The position of a database."""
 
     index: int  # type: ignore[assignment]
     term: int
@@ -65,13 +67,12 @@ class Position(NamedTuple):
 
 
 def rebuild(places: DataDir, config: Config, logger: Logger, files: Files) -> bool:
-    """Rebuild the member in places from the URLs in config, if it has to be; tell whether it was.
+    """Rebuild the member in places from the URLs in config, if necessary; tell whether it was.
 
     Raises ConfigError (no member here, no sound member there), DataDirError (what was fetched does
     not fit; nothing has changed then), CorruptionError (the log itself is damaged).
     """
-    urls = config.values["rebuild-from-peers"]
-    assert isinstance(urls, tuple)
+    urls = config.rebuild_from_peers
     if not Wal.exists(places.wal, files):
         raise ConfigError(
             f"--rebuild-from-peers: there is no member in {places.member} to rebuild; one that "
@@ -172,7 +173,7 @@ def _read_position(path: Path, own_id: int) -> Position:
 
 
 def check(position: Position, last: WalSnapshot, replay: Replay) -> None:
-    """Raise DataDirError if data at a position cannot go with a log; the law is at the head."""
+    """Raise DataDirError if data at a position does not fit a log; the rules are at the head."""
     index = position.index
     end = last.index + len(replay.entries)
     if index < last.index:
@@ -191,7 +192,7 @@ def check(position: Position, last: WalSnapshot, replay: Replay) -> None:
 
 
 def _record(position: Position, wal: Wal, replay: Replay, places: DataDir, files: Files) -> None:
-    """Let the log begin after the snapshot, as a follower does with a leader's."""
+    """Record the snapshot in the log, as a follower does with one from the leader."""
     index, term, members, removed, version = position
     conf_state = ConfState(
         voters=tuple(member.id for member in members if not member.is_learner),
@@ -207,7 +208,7 @@ def _record(position: Position, wal: Wal, replay: Replay, places: DataDir, files
 
 
 def _exchange(places: DataDir, index: int, logger: Logger) -> None:
-    """Put the new state in the place of the old one, which is kept."""
+    """Replace the old state by the new one; the old one is kept."""
     lock = LmdbFiles(places.member)
     try:
         aside = next(

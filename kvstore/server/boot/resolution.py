@@ -1,4 +1,4 @@
-"""Names of hosts into addresses, for the one comparison a boot makes: are these URLs the same?"""
+"""Resolves host names at a start, to compare peer URLs."""
 
 import socket
 import time
@@ -14,8 +14,8 @@ def patient_resolver(
 ) -> Callable[[str], str]:
     """Return a function from a host name to its first address.
 
-    It asks again each second while all its questions together took less than budget_s, since names
-    of members that start together come into being one by one; then it raises the last OSError.
+    It retries each second until all its lookups together took budget_s, since the names of members
+    that start together appear one by one; then it raises the last OSError.
     """
     look_up = look_up or _look_up
     deadline_s = 0.0

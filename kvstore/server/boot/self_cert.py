@@ -1,12 +1,12 @@
-"""Certificates that a member makes for itself: --auto-tls, --peer-auto-tls.
+"""The certificates of --auto-tls and --peer-auto-tls, which a member makes for itself.
 
     <data-dir>/fixtures/client/cert.pem, key.pem     for the client port
     <data-dir>/fixtures/peer/cert.pem, key.pem       for members
 
-They are etcd's in place, name and fields, so that either server goes on with what the other made:
-self-signed, ECDSA on P-521, the listening hosts as alternative names. They are made once and then
-used for ever, as etcd does; one that is past its time is warned of, for only removing it makes a
-new one. Nobody who does not know the file itself can verify such a certificate.
+Paths, names and fields are etcd's, so that either server can use what the other made: self-signed,
+ECDSA on P-521, the listening hosts as alternative names. They are made once and then kept, as in
+etcd; an expired one is logged as a warning, since a new one is made only if it is removed. Such a
+certificate can be verified only by those who have the file.
 """
 
 import ipaddress
@@ -25,51 +25,63 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kvstore.config.model import Config
-from kvstore.config.values import Value
+from kvstore.config.model import Config, TlsConfig
 from kvstore.errors import ConfigError
 from kvstore.logger import Logger
 
 _YEAR: Final = timedelta(days=365)
 _YEARS_MAX: Final = 10_000
-_LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)  # X.509 knows no later one
+_LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)  # the last of X.509
 _SERIAL_BITS: Final = 128
 _PRIVATE_DIR_MODE: Final = 0o700
 _PRIVATE_FILE_MODE: Final = 0o600
-_PUBLIC_FILE_MODE: Final = 0o666  # less what umask takes, as for any file
+_PUBLIC_FILE_MODE: Final = 0o666  # reduced by the umask, as for any file
 
 
 def with_made_certificates(config: Config, root: Path, wall_s: int, logger: Logger) -> Config:
-    """Return config with certificates made and named where its flags ask for that.
+    """Return config with the files of made certificates, where its flags ask for them.
 
     root is the data directory, wall_s the Unix time. ConfigError if one cannot be made.
     """
-    values = dict(config.values)
-    http_urls = values["listen-client-http-urls"]
-    assert isinstance(http_urls, tuple)
-    client_urls = (*config.listen_client_urls, *http_urls)
-    _provide(values, "", client_urls, root / "fixtures" / "client", wall_s, logger)
-    _provide(values, "peer-", config.listen_peer_urls, root / "fixtures" / "peer", wall_s, logger)
-    return replace(config, values=values)
+    years, fixtures = config.self_signed_cert_validity_years, root / "fixtures"
+    return replace(
+        config,
+        client_tls=_with_made(
+            config.client_tls,
+            "auto-tls",
+            config.all_client_urls,
+            fixtures / "client",
+            years,
+            wall_s,
+            logger,
+        ),
+        peer_tls=_with_made(
+            config.peer_tls,
+            "peer-auto-tls",
+            config.listen_peer_urls,
+            fixtures / "peer",
+            years,
+            wall_s,
+            logger,
+        ),
+    )
 
 
-def _provide(
-    values: dict[str, Value],
-    prefix: str,
+def _with_made(
+    tls: TlsConfig,
+    flag: str,
     urls: Sequence[str],
     directory: Path,
+    years: int,
     wall_s: int,
     logger: Logger,
-) -> None:
-    """Name the files of a made certificate among the flags, if they ask for one."""
-    if not values[f"{prefix}auto-tls"]:
-        return
-    if values[f"{prefix}cert-file"] or values[f"{prefix}key-file"]:
-        values[f"{prefix}auto-tls"] = False
-        logger.warning(f"ignoring --{prefix}auto-tls since certificates are given")
-        return
-    years = values["self-signed-cert-validity"]
-    assert isinstance(years, int)
+) -> TlsConfig:
+    """Return the settings of a port with the files of a made certificate, if flag asks for one."""
+    if not tls.auto_tls:
+        return tls
+    if tls.cert_file or tls.key_file:
+        logger.warning(f"ignoring --{flag} since certificates are given")
+        return replace(tls, auto_tls=False)
     if years <= 0:
         raise ConfigError(
             f"selfSignedCertValidity is invalid,it should be greater than 0 (set to {years})"
@@ -81,7 +93,7 @@ def _provide(
         raise ConfigError(
             f"cannot make a certificate in {directory}: {error.strerror or error}"
         ) from error
-    values[f"{prefix}cert-file"], values[f"{prefix}key-file"] = cert_file, key_file
+    return replace(tls, cert_file=cert_file, key_file=key_file)
 
 
 def provide(
@@ -163,7 +175,7 @@ def _warn_of_age(cert_file: Path, now: datetime, logger: Logger) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that is whole or not there, and outlives a crash."""
+    """Write a file atomically and durably."""
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

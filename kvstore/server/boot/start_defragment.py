@@ -1,15 +1,14 @@
-"""--bootstrap-defrag-threshold-megabytes: a database with enough room to give back is
-defragmented before the member serves.
+"""--bootstrap-defrag-threshold-megabytes: defragments the database before the member serves.
 
-What stops it (no room for the copy) is logged; the member then starts with the database as it is.
+If that fails (no space for the copy), the member logs it and starts with the database as it is.
 """
 
 import time
 from typing import Final
 
+from kvstore.backend import Backend
 from kvstore.errors import DefragmentError
 from kvstore.logger import Logger
-from kvstore.mvcc.backend import Backend
 
 _MEGABYTE: Final = 1 << 20
 _PAUSE_S: Final = 0.005
@@ -18,7 +17,7 @@ _PAUSE_S: Final = 0.005
 def defragment_at_start(backend: Backend, threshold_megabytes: int, logger: Logger) -> None:
     """Defragment if that frees at least the threshold (0: never)."""
     if threshold_megabytes == 0 or backend.pending_ops() > 0:
-        return  # rows of a database that is just being made
+        return  # of a database that is being made
     size_bytes, in_use_bytes = backend.size_bytes(), backend.size_in_use_bytes()
     about = {
         "current_db_size_bytes": size_bytes,

@@ -1,9 +1,9 @@
-"""Where a member keeps its state: opened or made, and closed again.
+"""Opens, makes and closes the state of a member.
 
     open_disk(config)    data directory ─► certificates, rebuild ─► log, database, snapshot files
-    open_memory(config)  a log that keeps nothing, a database on dicts
+    open_memory(config)  a log without files, a database in dicts
 
-`State.close` commits and leaves what the next start finds; `State.abandon` leaves the last commit.
+`State.close` commits; `State.abandon` closes without a commit.
 """
 
 import gc
@@ -28,12 +28,12 @@ from kvstore.storage.wal.wal import Wal
 
 
 class State(NamedTuple):
-    """What a member starts from and keeps its state in."""
+    """The opened state of a member."""
 
     booted: Boot
     snapshots: SnapshotKeeper
     streams: SnapshotStreams | RefusedStreams
-    config: Config  # with the certificates that were made
+    config: Config  # with the files of made certificates
     places: DataDir | None = None  # None: in memory
     is_rebuilt: bool = False  # from the other members
 
@@ -52,26 +52,25 @@ class State(NamedTuple):
 
 
 def open_disk(config: Config, clock: Clock, logger: Logger) -> State:
-    """Open or make the data directory; ConfigError and DataDirError say what is wrong with it."""
+    """Open or make the data directory; ConfigError or DataDirError if that fails."""
     wal_dir = Path(config.wal_dir) if config.wal_dir else None
     root = Path(config.data_dir)
     places = prepare(root, wal_dir, logger)
-    if config.values["auto-tls"] or config.values["peer-auto-tls"]:
+    if config.client_tls.auto_tls or config.peer_tls.auto_tls:
         from kvstore.server.boot.self_cert import with_made_certificates
 
         config = with_made_certificates(config, root, clock.unix_s(), logger)
     files = UnsyncedFiles() if config.unsafe_no_fsync else OsFiles()
-    if config.values["discovery-token"]:
-        gc.enable()  # the wait for the others has no limit
+    if config.discovery.token:
+        gc.enable()  # waiting for the others may take long
     is_rebuilt = False
-    if config.values["rebuild-from-peers"]:
+    if config.rebuild_from_peers:
         from kvstore.server.boot.rebuild import rebuild
 
         is_rebuilt = rebuild(places, config, logger, files)
     booted = boot(places, founding_of(config, logger), logger, files=files)
     try:
-        threshold_megabytes = int(str(config.values["bootstrap-defrag-threshold-megabytes"]))
-        defragment_at_start(booted.backend, threshold_megabytes, logger)
+        defragment_at_start(booted.backend, config.bootstrap_defrag_threshold_megabytes, logger)
         streams = _streams(places)
     except BaseException:
         booted.backend.abandon()
@@ -82,7 +81,7 @@ def open_disk(config: Config, clock: Clock, logger: Logger) -> State:
 
 
 def open_memory(config: Config, logger: Logger) -> State:
-    """Make the state of a member that is alone and keeps nothing."""
+    """Make the state of a single member in memory."""
     who = identity(founding_of(config, logger), logger)
     if len(who.members) != 1 or not who.founds:
         names = ", ".join(sorted(member.name for member in who.members))
@@ -94,7 +93,7 @@ def open_memory(config: Config, logger: Logger) -> State:
 def snapshot_files(
     config: Config, booted: Boot, places: DataDir, logger: Logger, files: Files
 ) -> SnapshotFiles:
-    """Return what keeps the snapshot files of a data directory."""
+    """Return the keeper of the snapshot files of a data directory."""
     assert isinstance(booted.wal, Wal)
     return SnapshotFiles(
         places.snap,
@@ -102,7 +101,7 @@ def snapshot_files(
         booted.backend,
         logger,
         max_wals=config.max_wals,
-        max_snapshots=int(str(config.values["max-snapshots"])),
+        max_snapshots=config.max_snapshots,
         files=files,
     )
 

@@ -1,1 +1,1 @@
-"""Locks and elections: services made of leases, transactions and watches, nothing else."""
+"""Locks and elections: services built from leases, transactions and watches."""

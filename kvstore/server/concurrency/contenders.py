@@ -1,14 +1,14 @@
-"""What locks and elections have in common: keys under a prefix, the oldest of which owns it.
+"""The keys of locks and elections: under a prefix, the key with the oldest revision owns it.
 
-    <name>/<lease in hex>      create revision decides who is first
+    <name>/<lease in hex>      the lowest create revision is first
     /locks/694d7f…  rev 5      owner
-    /locks/694d80…  rev 9      waits until every older key is gone
+    /locks/694d80…  rev 9      waits until all older keys are deleted
 
-A contender's key lives as long as its lease. Who waits watches the youngest of the older keys, so
-that an ending owner wakes one waiter only. The layout is etcd's (client/v3/concurrency), so that
-its clients and these services contend for the same locks.
+A contender's key lives as long as its lease. A waiting contender watches the youngest of the older
+keys, so that the end of an owner wakes only one of them. The layout is etcd's
+(client/v3/concurrency), so that its clients and these services use the same locks.
 
-Every call goes through the local client with the caller's own metadata, so permissions hold.
+All calls use the local client with the caller's metadata, so permissions are checked.
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ from kvstore.wire import rpc
 from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 
-SESSION_TTL_S: Final = 60  # of the lease that is made for who brings none
+SESSION_TTL_S: Final = 60  # of the lease granted for a caller without one
 
 
 class Contenders:
-    """The store as one caller of these services sees it."""
+    """The store, used on behalf of one caller."""
 
     def __init__(self, client: LocalClient, metadata: Mapping[str, str]) -> None:
         self._client = client
         self._metadata = metadata
 
     async def lease(self, lease: int) -> int:
-        """Return the caller's lease, or a new one if it brought none."""
+        """Return the caller's lease, or a new one if it has none."""
         if lease:
             return lease
         body = pb.LeaseGrantRequest(TTL=SESSION_TTL_S).SerializeToString()
@@ -39,12 +39,12 @@ class Contenders:
         return pb.LeaseGrantResponse.FromString(answer).ID
 
     async def txn(self, request: pb.TxnRequest) -> pb.TxnResponse:
-        """Carry a transaction out."""
+        """Carry out a transaction."""
         body = request.SerializeToString()
         return pb.TxnResponse.FromString(await self._client.call(rpc.TXN, body, self._metadata))
 
     async def get(self, request: pb.RangeRequest) -> pb.RangeResponse:
-        """Read."""
+        """Read a range."""
         body = request.SerializeToString()
         return pb.RangeResponse.FromString(await self._client.call(rpc.RANGE, body, self._metadata))
 
@@ -55,7 +55,7 @@ class Contenders:
         return pb.DeleteRangeResponse.FromString(answer)
 
     async def wait_for_deletes(self, prefix: bytes, create_revision_max: int) -> None:
-        """Wait until no key of the prefix was created at or before a revision."""
+        """Wait until no key under the prefix has a create revision up to a maximum."""
         while True:
             older = await self.get(youngest(prefix, create_revision_max))
             if not older.kvs:
@@ -75,7 +75,7 @@ class Contenders:
 
 
 class Watch:
-    """One watch; iterating gives its responses and raises what cancelled it."""
+    """One watch; iterating yields its responses and raises the reason of a cancellation."""
 
     def __init__(
         self,
@@ -109,17 +109,17 @@ class Watch:
 
 
 def contender_key(prefix: bytes, lease: int) -> bytes:
-    """Return the key of a lease's contender; a negative lease has its sign in it, as in etcd."""
+    """Return the key of a contender with a lease; a negative lease keeps its sign, as in etcd."""
     return prefix + f"{lease:x}".encode()
 
 
 def is_absent(key: bytes) -> pb.Compare:
-    """Return the comparison that holds while a key does not exist."""
+    """Return the compare that a key does not exist."""
     return created_at(key, 0)
 
 
 def created_at(key: bytes, revision: int) -> pb.Compare:
-    """Return the comparison that holds while a key is the one created at a revision."""
+    """Return the compare that a key was created at a revision."""
     return pb.Compare(
         key=key,
         target=pb.Compare.CREATE,
@@ -129,7 +129,7 @@ def created_at(key: bytes, revision: int) -> pb.Compare:
 
 
 def oldest(prefix: bytes) -> pb.RangeRequest:
-    """Return the request for the first created key of a prefix."""
+    """Return the request for the key of a prefix with the lowest create revision."""
     return pb.RangeRequest(
         key=prefix,
         range_end=end_of(prefix),
@@ -140,7 +140,7 @@ def oldest(prefix: bytes) -> pb.RangeRequest:
 
 
 def youngest(prefix: bytes, create_revision_max: int) -> pb.RangeRequest:
-    """Return the request for the last created key of a prefix up to a revision."""
+    """Return the request for the key with the highest create revision up to a maximum."""
     return pb.RangeRequest(
         key=prefix,
         range_end=end_of(prefix),
@@ -152,5 +152,5 @@ def youngest(prefix: bytes, create_revision_max: int) -> pb.RangeRequest:
 
 
 def end_of(prefix: bytes) -> bytes:
-    """Return the first key after all that begin with a prefix, which ends in a slash."""
+    """Return the range end of all keys with a prefix, which ends in a slash."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

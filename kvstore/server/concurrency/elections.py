@@ -1,4 +1,4 @@
-"""The Election service: who is the oldest contender leads, and may say something while it does."""
+"""The Election service: the oldest contender is the leader, and can change its key's value."""
 
 from collections.abc import AsyncIterator
 
@@ -17,16 +17,16 @@ from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 
 
-class Candidacy:
-    """One caller's campaign."""
+class Campaign:
+    """The campaign of one caller."""
 
     def __init__(self, contenders: Contenders, name: bytes) -> None:
         self._contenders = contenders
         self._name = name
-        self.leader: epb.LeaderKey | None = None  # None: nothing to take back
+        self.leader: epb.LeaderKey | None = None  # None: no key was put yet
 
     async def campaign(self, request: epb.CampaignRequest) -> epb.CampaignResponse:
-        """Wait in line and return once elected."""
+        """Put the key, and return once elected."""
         contenders, prefix = self._contenders, self._name + b"/"
         lease = await contenders.lease(request.lease)
         key = contender_key(prefix, lease)
@@ -45,14 +45,14 @@ class Candidacy:
         await contenders.wait_for_deletes(prefix, leader.rev - 1)
         return epb.CampaignResponse(header=entered.header, leader=leader)
 
-    async def take_back(self) -> None:
-        """Leave the line."""
+    async def withdraw(self) -> None:
+        """Delete the key."""
         if self.leader is not None:
             await resign(self._contenders, epb.ResignRequest(leader=self.leader))
 
 
 async def proclaim(contenders: Contenders, request: epb.ProclaimRequest) -> epb.ProclaimResponse:
-    """Say something new as the leader."""
+    """Change the leader's value."""
     leader = _leader_of(request)
     put = pb.RequestOp(
         request_put=pb.PutRequest(key=leader.key, value=request.value, lease=leader.lease)
@@ -66,7 +66,7 @@ async def proclaim(contenders: Contenders, request: epb.ProclaimRequest) -> epb.
 
 
 async def resign(contenders: Contenders, request: epb.ResignRequest) -> epb.ResignResponse:
-    """Stop leading, or leave the line; does nothing if that is over already."""
+    """Delete the leader's or a contender's key; does nothing if it was replaced or deleted."""
     leader = _leader_of(request)
     delete = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=leader.key))
     done = await contenders.txn(
@@ -76,7 +76,7 @@ async def resign(contenders: Contenders, request: epb.ResignRequest) -> epb.Resi
 
 
 async def leader(contenders: Contenders, request: epb.LeaderRequest) -> epb.LeaderResponse:
-    """Return who leads, and what it said last."""
+    """Return the leader's key and value."""
     found = await contenders.get(oldest(request.name + b"/"))
     if not found.kvs:
         raise CallRefusedError(Code.UNKNOWN, "election: no leader")
@@ -86,7 +86,7 @@ async def leader(contenders: Contenders, request: epb.LeaderRequest) -> epb.Lead
 async def observe(
     contenders: Contenders, request: epb.LeaderRequest
 ) -> AsyncIterator[epb.LeaderResponse]:
-    """Yield each leader and all it says, one leader after the other, until cancelled."""
+    """Yield each leader with each of its values, one leader after the other, until cancelled."""
     prefix = request.name + b"/"
     while True:
         found = await contenders.get(oldest(prefix))
@@ -97,11 +97,11 @@ async def observe(
         yield first
         async with contenders.watch(first.kv.key, b"", first.header.revision + 1) as watch:
             async for response in watch:
-                said = _said(response)
-                for each in said:
+                values = _values(response)
+                for each in values:
                     yield each
-                if len(said) < len(response.events):
-                    break  # deleted: whoever is the oldest now leads
+                if len(values) < len(response.events):
+                    break  # deleted: the next oldest contender is the leader
 
 
 async def _first_put(contenders: Contenders, prefix: bytes, revision: int) -> epb.LeaderResponse:
@@ -110,19 +110,19 @@ async def _first_put(contenders: Contenders, prefix: bytes, revision: int) -> ep
             for event in response.events:
                 if event.type == kv_pb2.Event.PUT:
                     header = response.header
-                    header.revision = event.kv.mod_revision  # the header may be of a later one
+                    header.revision = event.kv.mod_revision  # the header's may be a later one
                     return epb.LeaderResponse(header=header, kv=event.kv)
     raise CallRefusedError(Code.UNKNOWN, "lost watcher waiting for a leader")
 
 
-def _said(response: pb.WatchResponse) -> list[epb.LeaderResponse]:
-    """Return what the leader said before its key was deleted, if it was."""
-    said = []
+def _values(response: pb.WatchResponse) -> list[epb.LeaderResponse]:
+    """Return the leader's values, up to the deletion of its key."""
+    values = []
     for event in response.events:
         if event.type == kv_pb2.Event.DELETE:
             break
-        said.append(epb.LeaderResponse(header=response.header, kv=event.kv))
-    return said
+        values.append(epb.LeaderResponse(header=response.header, kv=event.kv))
+    return values
 
 
 def _leader_of(request: epb.ProclaimRequest | epb.ResignRequest) -> epb.LeaderKey:

@@ -1,7 +1,7 @@
-"""The Lock service: one owner at a time, in the order of asking.
+"""The Lock service: one owner at a time, in the order of the requests.
 
-Unlocking is deleting the key. A waiter that gives up, or whose client is gone, leaves no key
-behind.
+To unlock, the key is deleted. The key of a waiter that is cancelled or whose client goes away is
+deleted, too.
 """
 
 from kvstore.errors import Code
@@ -11,16 +11,16 @@ from kvstore.wire.gen import lock_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 
 
-class Claim:
-    """One caller's place in the line for a lock."""
+class LockWaiter:
+    """One caller that waits for a lock."""
 
     def __init__(self, contenders: Contenders, name: bytes) -> None:
         self._contenders = contenders
         self._prefix = name + b"/"
-        self.key = b""  # empty: nothing to take back
+        self.key = b""  # empty: no key was put yet
 
     async def lock(self, lease: int) -> lock_pb2.LockResponse:
-        """Wait in line and return once the lock is owned."""
+        """Put the key, and return once it owns the lock."""
         contenders = self._contenders
         lease = await contenders.lease(lease)
         key = contender_key(self._prefix, lease)
@@ -30,9 +30,9 @@ class Claim:
         entered = await contenders.txn(
             pb.TxnRequest(compare=[is_absent(key)], success=[put, first], failure=[get, first])
         )
-        self.key = key  # not before: a session that owns the lock must not lose it to a failure
+        self.key = key  # not earlier: a failed request must not delete the key of an owner
         own_revision = entered.header.revision
-        if not entered.succeeded:  # this session is in line, or the owner, already
+        if not entered.succeeded:  # this lease waits for the lock, or owns it, already
             own_revision = entered.responses[0].response_range.kvs[0].create_revision
         owner = entered.responses[1].response_range.kvs
         if not owner or owner[0].create_revision == own_revision:
@@ -43,8 +43,8 @@ class Claim:
             raise CallRefusedError(Code.UNKNOWN, "mutex: session is expired")
         return lock_pb2.LockResponse(header=own.header, key=key)
 
-    async def take_back(self) -> None:
-        """Leave the line."""
+    async def withdraw(self) -> None:
+        """Delete the key."""
         if self.key:
             await self._contenders.delete(self.key)
 
@@ -52,5 +52,5 @@ class Claim:
 async def unlock(
     contenders: Contenders, request: lock_pb2.UnlockRequest
 ) -> lock_pb2.UnlockResponse:
-    """Give a lock up."""
+    """Release a lock."""
     return lock_pb2.UnlockResponse(header=(await contenders.delete(request.key)).header)

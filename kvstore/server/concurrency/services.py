@@ -1,6 +1,6 @@
-"""From calls of the Lock and Election services to answers.
+"""The calls of the Lock and Election services.
 
-Errors leave as etcd's own services send them: the text of what went wrong below, code UNKNOWN.
+Errors have the form of etcd's services: the text of the error below, with code UNKNOWN.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from kvstore.wire.gen import lock_pb2
 
 
 class Answers(Protocol):
-    """The way back to callers."""
+    """Sends answers to callers."""
 
     def reply(self, call_id: int, code: int, body: bytes) -> None:
         """Answer a unary call."""
@@ -37,12 +37,12 @@ class Answers(Protocol):
         ...
 
     def run(self, coroutine: Coroutine[None, None, None], name: str) -> None:
-        """Run something on after its caller is gone."""
+        """Run a coroutine that outlives its caller."""
         ...
 
 
-class _Retractable(Protocol):
-    async def take_back(self) -> None: ...
+class _Contender(Protocol):
+    async def withdraw(self) -> None: ...
 
 
 class Services:
@@ -69,7 +69,7 @@ class Services:
         }
 
     async def serve(self, call: ServiceCall) -> None:
-        """Serve one call to its end; cancelled when its client is gone."""
+        """Serve one call; cancelled when its client goes away."""
         call_id, method, body, metadata = call
         contenders = Contenders(self._client, metadata)
         if method == rpc.ELECTION_OBSERVE:
@@ -86,20 +86,20 @@ class Services:
 
     async def _lock(self, contenders: Contenders, body: bytes) -> Message:
         request = lock_pb2.LockRequest.FromString(body)
-        claim = locks.Claim(contenders, request.name)
-        return await self._or_take_back(claim, claim.lock(request.lease))
+        waiter = locks.LockWaiter(contenders, request.name)
+        return await self._or_withdraw(waiter, waiter.lock(request.lease))
 
     async def _campaign(self, contenders: Contenders, body: bytes) -> Message:
         request = epb.CampaignRequest.FromString(body)
-        candidacy = elections.Candidacy(contenders, request.name)
-        return await self._or_take_back(candidacy, candidacy.campaign(request))
+        campaign = elections.Campaign(contenders, request.name)
+        return await self._or_withdraw(campaign, campaign.campaign(request))
 
-    async def _or_take_back(self, line: _Retractable, waiting: Awaitable[Message]) -> Message:
-        """Wait in line; who gives up or fails leaves it, so that those behind can go on."""
+    async def _or_withdraw(self, contender: _Contender, waiting: Awaitable[Message]) -> Message:
+        """Wait; if that fails or is cancelled, delete the key, so that others can go on."""
         try:
             return await waiting
         except (CallRefusedError, asyncio.CancelledError):
-            self._answers.run(line.take_back(), "leave the line")
+            self._answers.run(contender.withdraw(), "withdraw")
             raise
 
     async def _observe(self, stream_id: int, contenders: Contenders, body: bytes) -> None:
@@ -110,4 +110,4 @@ class Services:
         except DecodeError:
             self._answers.end(stream_id, MALFORMED.code, MALFORMED.text)
         except CallRefusedError:
-            self._answers.end(stream_id)  # as etcd ends it: without a reason
+            self._answers.end(stream_id)  # without an error, as in etcd

@@ -1,13 +1,13 @@
-"""Founding by a registry (v3 discovery): members that do not know each other meet in another etcd.
+"""v3 discovery: members of a new cluster find each other in a registry, which is another etcd.
 
-    /_etcd/registry/<token>/_config/size      "3", put there by the operator
-    /_etcd/registry/<token>/members/<id>      "name=url,name=url", put there by each member
+    /_etcd/registry/<token>/_config/size      "3", written by the operator
+    /_etcd/registry/<token>/members/<id>      "name=url,name=url", written by each member
 
-    size ─► am I too late? ─► register ─► wait until there are as many ─► the first <size> of them
+    size ─► full already? ─► register ─► wait until there are <size> members ─► the first <size>
 
-Who was registered first counts, so that of too many the last ones are turned away. A registry that
-does not answer is asked again, later and later, without end, as etcd does; what it holds and cannot
-be meant ends the founding.
+Members count in the order of registration, so surplus ones are refused. If the registry does not
+answer, requests are retried with exponential back-off and without end, as in etcd. Invalid content
+ends the start.
 """
 
 import posixpath
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class RegistryError(KvstoreError):
-    """The registry did not answer; it may later."""
+    """The registry did not answer; the request is retried."""
 
 
 class DiscoveryError(ConfigError):
-    """What the registry holds makes no cluster with this member."""
+    """The content of the registry is invalid, or has no place for this member."""
 
 
 class Row(NamedTuple):
@@ -48,10 +48,10 @@ class Row(NamedTuple):
 
 
 class Registry(Protocol):
-    """The other etcd; each method raises RegistryError if it does not answer."""
+    """The registry; each method raises RegistryError if it does not answer."""
 
     def get(self, key: str) -> Row | None:
-        """Return one key, if it is there."""
+        """Return one key, None if it does not exist."""
         ...
 
     def list(self, prefix: str) -> tuple[list[Row], int]:
@@ -63,12 +63,12 @@ class Registry(Protocol):
         ...
 
     def watch(self, prefix: str, revision: int, found: Callable[[Row], bool]) -> None:
-        """Give found every key that is put below prefix from revision on, until it is content."""
+        """Call found with every key that is put below prefix from revision on, until it is True."""
         ...
 
 
 class Discovery:
-    """One member's way into the registry and out of it with a cluster."""
+    """Registers one member and waits for the others."""
 
     def __init__(
         self,
@@ -86,13 +86,13 @@ class Discovery:
         self._retries = 0
 
     def join(self, member_id: int, contents: str) -> str:
-        """Register contents under member_id; return the whole cluster once it is there.
+        """Register contents under member_id; return the cluster once it is complete.
 
-        contents and what is returned are name=url,name=url; DiscoveryError if it cannot be.
+        contents and the result are name=url,name=url. DiscoveryError if there is no place.
         """
         own_key = f"{self._members}/{member_id:x}"
         self._check(own_key)
-        self._patiently("register member itself", lambda: self._registry.put(own_key, contents))
+        self._retried("register member itself", lambda: self._registry.put(own_key, contents))
         self._logger.info(
             "register member itself successfully", memberKey=own_key, memberInfo=contents
         )
@@ -102,9 +102,9 @@ class Discovery:
         return _cluster(found, size)
 
     def _check(self, own_key: str) -> tuple[int, list[Row], int]:
-        """Return size, members by age, and the revision; DiscoveryError if there is no room."""
-        size = self._patiently("cluster status check", self._size)
-        rows, revision = self._patiently(
+        """Return (size, members by age, revision); DiscoveryError if there is no place."""
+        size = self._retried("cluster status check", self._size)
+        rows, revision = self._retried(
             "cluster status check", lambda: self._registry.list(self._members)
         )
         found: list[Row] = []
@@ -125,7 +125,7 @@ class Discovery:
         return int(text)
 
     def _wait(self, found: list[Row], size: int, revision: int) -> None:
-        """Watch until there are as many members as there must be."""
+        """Watch until there are size members."""
         counts: dict[str, object] = {"clusterSize": size, "found-peers": len(found)}
         self._logger.info("waiting for peers from discovery service", **counts)
 
@@ -133,7 +133,7 @@ class Discovery:
             self._add(found, row)
             return len(found) >= size
 
-        self._patiently(
+        self._retried(
             "wait for peers", lambda: self._registry.watch(self._members, revision + 1, add)
         )
         counts["found-peers"] = len(found)
@@ -141,15 +141,15 @@ class Discovery:
 
     def _add(self, found: list[Row], row: Row) -> None:
         row = Row(row.key.strip(), row.value.strip(), row.created)
-        fault = ""
+        problem = ""
         if not row.key.startswith(self._members):
-            fault = "invalid peer registry key"
+            problem = "invalid peer registry key"
         elif "=" not in row.value:
-            fault = "invalid peer info returned from discovery service"
+            problem = "invalid peer info returned from discovery service"
         elif any(each.key == row.key for each in found):
-            fault = "found duplicate peer from discovery service"
-        if fault:
-            self._logger.warning(fault, memberKey=row.key, memberInfo=row.value)
+            problem = "found duplicate peer from discovery service"
+        if problem:
+            self._logger.warning(problem, memberKey=row.key, memberInfo=row.value)
             return
         found.append(row)
         found.sort(key=lambda each: each.created)
@@ -157,7 +157,7 @@ class Discovery:
             "found peer from discovery service", memberKey=row.key, memberInfo=row.value
         )
 
-    def _patiently(self, step: str, ask: Callable[[], T]) -> T:
+    def _retried(self, step: str, ask: Callable[[], T]) -> T:
         while True:
             try:
                 answer = ask()
@@ -188,25 +188,24 @@ def _cluster(found: Sequence[Row], size: int) -> str:
 
 
 def discoverer(config: Config, logger: Logger) -> Callable[[int, str], str] | None:
-    """Return what joins the cluster of --discovery-token, given an id and name=url; None without.
+    """Return a function that joins the cluster of --discovery-token; None without that flag.
 
-    It raises ConfigError if there is no place in that cluster.
+    It takes (id, name=url) and raises ConfigError if there is no place in that cluster.
     """
-    endpoints = config.values["discovery-endpoints"]
-    assert isinstance(endpoints, tuple)
-    if not endpoints:
+    settings = config.discovery
+    if not settings.endpoints:
         return None
-    token = str(config.values["discovery-token"])
+    token = settings.token
     fields: dict[str, object] = {
         "discovery-token": token,
-        "discovery-endpoints": ",".join(endpoints),
+        "discovery-endpoints": ",".join(settings.endpoints),
     }
 
     def join(member_id: int, contents: str) -> str:
         from kvstore.server.discovery.registry import open_registry
 
         logger.info("Bootstrapping cluster using v3 discovery.")
-        with open_registry(config) as registry:
+        with open_registry(settings) as registry:
             try:
                 cluster = Discovery(registry, token, logger).join(member_id, contents)
             except (DiscoveryError, RegistryError) as error:

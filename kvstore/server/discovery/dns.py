@@ -1,10 +1,10 @@
-"""SRV records of a domain, asked of DNS: which hosts and ports offer a service.
+"""Looks up SRV records in DNS: which hosts and ports of a domain offer a service.
 
     find_services("etcd-server", "example.org")
     _etcd-server._tcp.example.org.  SRV  0 10 2380 a.example.org.   → Service("a.example.org.", …)
 
-Records come as a client should try them: by priority, within one by chance with their weights. What
-the names of hosts stand for is asked of the system elsewhere.
+Records are returned in the order in which a client should try them: by priority, and at random by
+weight within a priority. The names of hosts are not resolved here.
 """
 
 import random
@@ -23,7 +23,7 @@ _DNS_PORT: Final = 53
 
 
 class DnsError(KvstoreError):
-    """A name has no such records, or the server could not be asked; the text is Go's."""
+    """A name has no such records, or the lookup failed; the text is Go's."""
 
 
 class Service(NamedTuple):
@@ -81,7 +81,7 @@ def _resolver(server: str) -> dns.resolver.Resolver:
 
 
 def _in_order(found: Sequence[Service]) -> list[Service]:
-    """Return records by priority; those of one priority by chance, heavier ones rather first."""
+    """Return records by priority; those of one priority at random, by weight."""
     rng = random.SystemRandom()
     ordered: list[Service] = []
     for priority in sorted({each.priority for each in found}):

@@ -1,224 +1,146 @@
-"""The registry of v3 discovery over gRPC: an etcd of any version, asked as its own client would.
+"""The registry of v3 discovery: an etcd of any version, reached by the project's own client.
 
-Calls block. One endpoint after the other is asked, from where the last one answered; all of them
-once for each call. With --discovery-user the token is taken anew when it is no longer good.
+Calls block. A call goes to any endpoint that is connected. With --discovery-user the token is
+renewed when it has expired.
 """
 
-import threading
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
-import grpc
-
-from kvstore.config.model import Config
-from kvstore.errors import AUTH_FAILED, AUTH_NOT_ENABLED
+from kvstore.client import ClientOptions, ClientTls, connect
+from kvstore.client.blocking import OwnLoop
+from kvstore.client.errors import StoreError
+from kvstore.client.tls_files import check_files
+from kvstore.client.values import Compacted, Events, Interrupted, KeyValue, WatchValue, prefix_end
+from kvstore.client.watch import Watch
+from kvstore.config.model import DiscoveryConfig
+from kvstore.errors import AUTH_FAILED
 from kvstore.server.discovery.discovery import DiscoveryError, RegistryError, Row
-from kvstore.transport.grpcio.dial import DialTls, Option, check_files, dial_plan
-from kvstore.wire import rpc
-from kvstore.wire.gen import kv_pb2
-from kvstore.wire.gen import rpc_pb2 as pb
-from kvstore.wire.rpc import METHODS
-
-_INT32_MAX: Final = 2**31 - 1
-
-T = TypeVar("T")
-_Ask: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
-_AskStream: TypeAlias = "grpc.StreamStreamMultiCallable[bytes, bytes]"
 
 
 @contextmanager
-def open_registry(config: Config) -> Iterator["GrpcRegistry"]:
-    """Give the registry that the --discovery-* flags name; ConfigError if they cannot be meant."""
-    registry = GrpcRegistry(config)
-    try:
-        yield registry
-    finally:
-        registry.close()
+def open_registry(config: DiscoveryConfig) -> Iterator["StoreRegistry"]:
+    """Yield the registry that the --discovery-* flags name; ConfigError if they are invalid."""
+    with OwnLoop() as loop:
+        yield StoreRegistry(config, loop)
 
 
-class GrpcRegistry:
+class StoreRegistry:
     """A Registry; see `kvstore.server.discovery.discovery`."""
 
-    def __init__(self, config: Config) -> None:
-        """Connect when first asked."""
-        values = config.values
-        endpoints = values["discovery-endpoints"]
-        assert isinstance(endpoints, tuple)
-        self._endpoints: Final = endpoints
-        self._tls: Final = DialTls(
-            cert_file=str(values["discovery-cert"]),
-            key_file=str(values["discovery-key"]),
-            trusted_ca_file=str(values["discovery-cacert"]),
-            is_unverified=bool(values["discovery-insecure-skip-tls-verify"]),
-            is_wanted=not values["discovery-insecure-transport"],
-        )
-        check_files(self._tls)
-        self._timeout_s: Final = _seconds(config, "discovery-request-timeout")
-        self._dial_s: Final = _seconds(config, "discovery-dial-timeout")
-        self._options: Final = _options(config)
-        self._user, self._password = _user(config)
-        self._token = ""
-        self._at = 0  # the endpoint that is asked first
-        self._channel: grpc.Channel | None = None
-
-    def close(self) -> None:
-        """End the connection."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+    def __init__(self, config: DiscoveryConfig, loop: OwnLoop) -> None:
+        """Connect when first called; the connections end with the loop."""
+        options = options_of(config)
+        check_files(options.tls)
+        self._loop = loop
+        self._timeout_s: Final = options.timeout_s
+        self._store: Final = loop.enter(connect(config.endpoints, options))
 
     def get(self, key: str) -> Row | None:
         """See Registry."""
-        request = pb.RangeRequest(key=key.encode())
-        found = pb.RangeResponse.FromString(self._call(rpc.RANGE, request.SerializeToString()))
-        return _row(found.kvs[0]) if found.kvs else None
+        with _failures():
+            found = self._loop.run(self._store.get(key.encode())).kv
+        return None if found is None else _row(found)
 
     def list(self, prefix: str) -> tuple[list[Row], int]:
         """See Registry."""
-        request = pb.RangeRequest(key=prefix.encode(), range_end=_end_of(prefix))
-        found = pb.RangeResponse.FromString(self._call(rpc.RANGE, request.SerializeToString()))
-        return [_row(each) for each in found.kvs], found.header.revision
+        key = prefix.encode()
+        with _failures():
+            found = self._loop.run(self._store.range(key, prefix_end(key)))
+        return [_row(each) for each in found.kvs], found.revision
 
     def put(self, key: str, value: str) -> None:
         """See Registry."""
-        request = pb.PutRequest(key=key.encode(), value=value.encode())
-        self._call(rpc.PUT, request.SerializeToString())
+        with _failures():
+            self._loop.run(self._store.put(key.encode(), value.encode()))
 
     def watch(self, prefix: str, revision: int, found: Callable[[Row], bool]) -> None:
         """See Registry."""
-        create = pb.WatchCreateRequest(
-            key=prefix.encode(), range_end=_end_of(prefix), start_revision=revision
-        )
-        request = pb.WatchRequest(create_request=create).SerializeToString()
+        key = prefix.encode()
+        watch = self._loop.run(self._watch(key, revision))
+        try:
+            # The watch must be created in time; events may take long.
+            is_content = self._take(self._next(watch, self._timeout_s), prefix, found)
+            while not is_content:
+                is_content = self._take(self._next(watch, None), prefix, found)
+        finally:
+            self._loop.run(_cancel(watch))
 
-        def read(channel: grpc.Channel) -> None:
-            is_over = threading.Event()
+    async def _watch(self, key: bytes, revision: int) -> Watch:
+        return self._store.watch(key, prefix_end(key), start_revision=revision)
 
-            def requests() -> Iterator[bytes]:
-                yield request
-                is_over.wait()  # the stream ends with its sending side
+    def _next(self, watch: Watch, timeout_s: float | None) -> WatchValue:
+        async def read() -> WatchValue:
+            async with asyncio.timeout(timeout_s):
+                return await anext(watch)
 
-            ask: _AskStream = channel.stream_stream(METHODS[rpc.WATCH].path)
-            call = ask(requests(), metadata=self._metadata())
+        with _failures():
             try:
-                for message in call:
-                    if self._take(pb.WatchResponse.FromString(message), prefix, found):
-                        return
-            finally:
-                is_over.set()
-                call.cancel()
-            raise RegistryError("the watch ended")
+                return self._loop.run(read())
+            except TimeoutError:
+                raise RegistryError(f"no watch within {timeout_s:g} s") from None
 
-        self._any_endpoint(read)
-
-    def _take(self, response: pb.WatchResponse, prefix: str, found: Callable[[Row], bool]) -> bool:
-        rows = [_row(each.kv) for each in response.events]
-        if response.compact_revision:
+    def _take(self, value: WatchValue, prefix: str, found: Callable[[Row], bool]) -> bool:
+        if isinstance(value, Interrupted):
+            raise RegistryError(value.reason)  # logged and retried
+        rows: list[Row] = []
+        if isinstance(value, Compacted):
             rows = self.list(prefix)[0]
-        elif response.canceled:
-            raise RegistryError(response.cancel_reason or "the watch was cancelled")
+        elif isinstance(value, Events):
+            rows = [_row(each.kv) for each in value.events]
         is_content = False
         for row in rows:
             is_content = found(row) or is_content
+        if isinstance(value, Compacted) and not is_content:
+            raise RegistryError("what was watched has been compacted")
         return is_content
 
-    def _call(self, method: int, body: bytes) -> bytes:
-        def ask(channel: grpc.Channel) -> bytes:
-            call: _Ask = channel.unary_unary(METHODS[method].path)
-            return call(body, timeout=self._timeout_s, metadata=self._metadata())
 
-        return self._any_endpoint(ask)
-
-    def _any_endpoint(self, ask: Callable[[grpc.Channel], T]) -> T:
-        """Return what the first endpoint that answers says; RegistryError if none does."""
-        reason = ""
-        for _ in self._endpoints:
-            try:
-                channel = self._connected()
-                self._log_in(channel)
-                return ask(channel)
-            except grpc.RpcError as error:
-                reason = _text(error)
-            except OSError as error:
-                reason = str(error)
-            self._token = ""
-            self.close()
-            self._at = (self._at + 1) % len(self._endpoints)
-        raise RegistryError(reason)
-
-    def _connected(self) -> grpc.Channel:
-        if self._channel is None:
-            plan = dial_plan(self._endpoints[self._at], self._tls)
-            options = (*plan.options, *self._options)
-            if plan.credentials is None:
-                self._channel = grpc.insecure_channel(plan.target, options)
-            else:
-                self._channel = grpc.secure_channel(plan.target, plan.credentials, options)
-            try:
-                grpc.channel_ready_future(self._channel).result(self._dial_s)
-            except grpc.FutureTimeoutError:
-                raise OSError(
-                    f"{self._endpoints[self._at]} cannot be reached within {self._dial_s:g} s"
-                ) from None
-        return self._channel
-
-    def _log_in(self, channel: grpc.Channel) -> None:
-        if not self._user or self._token:
-            return
-        request = pb.AuthenticateRequest(name=self._user, password=self._password)
-        call: _Ask = channel.unary_unary(METHODS[rpc.AUTHENTICATE].path)
-        try:
-            answer = call(request.SerializeToString(), timeout=self._timeout_s)
-        except grpc.RpcError as error:
-            if _text(error) == AUTH_NOT_ENABLED.text:
-                self._user = ""
-                return
-            if _text(error) == AUTH_FAILED.text:
-                raise DiscoveryError(AUTH_FAILED.text) from None
-            raise
-        self._token = pb.AuthenticateResponse.FromString(answer).token
-
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("token", self._token),) if self._token else ()
+async def _cancel(watch: Watch) -> None:
+    watch.cancel()
 
 
-def _options(config: Config) -> tuple[Option, ...]:
-    def milliseconds(flag: str) -> int:
-        return min(int(_seconds(config, flag) * 1000), _INT32_MAX)
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Convert errors of a Store to RegistryError and DiscoveryError."""
+    try:
+        yield
+    except StoreError as error:
+        if error.text == AUTH_FAILED.text:
+            raise DiscoveryError(error.text) from None
+        raise RegistryError(error.text) from None
 
-    return (
-        ("grpc.keepalive_time_ms", milliseconds("discovery-keepalive-time")),
-        ("grpc.keepalive_timeout_ms", milliseconds("discovery-keepalive-timeout")),
-        ("grpc.enable_http_proxy", 0),
+
+def options_of(config: DiscoveryConfig) -> ClientOptions:
+    """Return the client options of the --discovery-* flags."""
+    user, password = _user(config)
+    return ClientOptions(
+        timeout_s=config.request_timeout_s,
+        user=user,
+        password=password,
+        tls=ClientTls(
+            cert_file=config.cert_file,
+            key_file=config.key_file,
+            trusted_ca_file=config.trusted_ca_file,
+            is_unverified=config.insecure_skip_tls_verify,
+            is_wanted=not config.insecure_transport,
+        ),
+        dial_timeout_s=config.dial_timeout_s,
+        reach_s=config.dial_timeout_s,
+        keepalive_interval_s=config.keepalive_time_s,
+        keepalive_timeout_s=config.keepalive_timeout_s,
     )
 
 
-def _seconds(config: Config, flag: str) -> float:
-    value = config.values[flag]
-    assert isinstance(value, int), flag
-    return value / 1e9
+def _user(config: DiscoveryConfig) -> tuple[str, str]:
+    if not config.password and ":" in config.user:
+        user, _, password = config.user.partition(":")
+        return user, password
+    return config.user, config.password
 
 
-def _user(config: Config) -> tuple[str, str]:
-    user, password = (str(config.values[f"discovery-{each}"]) for each in ("user", "password"))
-    if not password and ":" in user:
-        user, _, password = user.partition(":")
-    return user, password
-
-
-def _end_of(prefix: str) -> bytes:
-    """Return the first key after all that begin with prefix, which ends in ASCII."""
-    data = prefix.encode()
-    return data[:-1] + bytes([data[-1] + 1])
-
-
-def _row(each: kv_pb2.KeyValue) -> Row:
+def _row(each: KeyValue) -> Row:
     key, value = (part.decode("utf-8", "replace") for part in (each.key, each.value))
     return Row(key, value, each.create_revision)
-
-
-def _text(error: grpc.RpcError) -> str:
-    """Return what a failed call says; grpcio's errors are calls as well, which no type tells."""
-    details = getattr(error, "details", None)
-    return str(details()) if details else str(error)

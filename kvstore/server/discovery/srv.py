@@ -1,11 +1,11 @@
-"""Founding by DNS (--discovery-srv): the initial cluster as a domain's SRV records name it.
+"""--discovery-srv: the initial cluster as a domain's SRV records name it.
 
     _etcd-server-ssl._tcp.example.org   10.0.0.1 2380   ──►  0=https://a.example.org:2380
     _etcd-server._tcp.example.org       …               ──►  me=http://b.example.org:2380,1=http://…
 
 A record is this member's own if its address is that of an advertised peer URL; it gets the member's
-name, the others get numbers. Ids come from the URLs alone, so that every member calls the others
-something else does not matter. One of the two services is enough.
+name, the others get numbers. Ids depend only on the URLs, so it does not matter that members number
+each other differently. One of the two services is enough.
 """
 
 import socket
@@ -27,7 +27,7 @@ def cluster_by_srv(
     config: Config, logger: Logger, find: Find | None = None, resolve: Resolve | None = None
 ) -> str:
     """Return name=url,name=url of the members that DNS names; ConfigError if there are none."""
-    server = str(config.values.get("discovery-dns-server", ""))
+    server = config.discovery_dns_server
     find = find or (lambda service, domain: find_services(service, domain, server))
     resolve = resolve or _tcp_address
     listed: list[str] = []
@@ -56,8 +56,8 @@ def _one_scheme(
     config: Config, scheme: str, find: Find, resolve: Resolve, logger: Logger
 ) -> tuple[list[str], str]:
     """Return the members one service names, and why there are none."""
-    service = service_name(_SERVICE, str(config.values["discovery-srv-name"]), scheme)
-    domain = str(config.values["discovery-srv"])
+    service = service_name(_SERVICE, config.discovery_srv_name, scheme)
+    domain = config.discovery_srv
     urls = config.initial_advertise_peer_urls
     found: list[str] = []
     fault = ""

@@ -1,13 +1,13 @@
-"""One JSON value into a protobuf message, as Go's protojson does with unknown fields discarded.
+"""Decodes a JSON value into a protobuf message, as Go's protojson with unknown fields discarded.
 
     decode(b'{"key":"Zm9v","limit":"5"}', RangeRequest()) → key=b"foo", limit=5
 
-Fields go by their proto or their JSON name; 64-bit numbers may be strings, bytes are base64 of
-either alphabet, enums are names or numbers, null leaves a field alone. The texts of refusals are
-protojson's, with line and column of the value's own beginning.
+Fields have their proto or their JSON name; 64-bit numbers may be strings, bytes are base64 of
+either alphabet, enums are names or numbers, null leaves a field unset. The error texts are
+protojson's, with line and column counted from the beginning of the value.
 
-The value is what `json_scan` found, so its syntax is known to be good; only what encoding/json
-lets through (bad UTF-8, lone surrogates) is still looked for.
+The value comes from `json_scan`, so its syntax is valid; only what encoding/json accepts and
+protojson does not (invalid UTF-8, lone surrogates) is checked here.
 """
 
 import base64
@@ -65,12 +65,12 @@ class _Token(NamedTuple):
 
 
 def decode(value: bytes, message: Message) -> None:
-    """Fill an empty message; JsonError with protojson's text if the value is not of its shape."""
+    """Fill an empty message; JsonError with protojson's text if the value does not fit it."""
     _Decoder(value).message(message, DEPTH_MAX)
 
 
 class _Decoder:
-    """Walks over one value."""
+    """Decodes one value."""
 
     def __init__(self, value: bytes) -> None:
         self._value = value
@@ -91,14 +91,14 @@ class _Decoder:
                 self._skip()
                 continue
             if field.number in seen:
-                raise self._fault(name, f"duplicate field {name.raw.decode()}")
+                raise self._error(name, f"duplicate field {name.raw.decode()}")
             seen.add(field.number)
             if self._take_null():
                 continue
             oneof = field.containing_oneof
             if oneof is not None:
                 if oneof.name in oneofs:
-                    raise self._fault(
+                    raise self._error(
                         name,
                         f"error parsing {name.raw.decode()}, "
                         f"oneof {oneof.containing_type.full_name}.{oneof.name} is already set",
@@ -161,7 +161,7 @@ class _Decoder:
         else:
             raise AssertionError(f"{field.full_name}: no JSON mapping for this type of field")
         if value is None:
-            raise self._fault(
+            raise self._error(
                 token,
                 f"invalid value for {_KIND_NAMES[field.type]} field {field.json_name}: "
                 f"{token.raw.decode(errors='replace')}",
@@ -175,7 +175,7 @@ class _Decoder:
         assert found is not None, "every part of the expression may be empty"
         self._at = found.end()
         raw = found.group(1)
-        if raw is None:  # it cannot be: the scanner found a whole value
+        if raw is None:  # impossible: the scanner found a complete value
             raise JsonError("proto: unexpected EOF")
         return _Token(raw, found.start(1))
 
@@ -187,7 +187,7 @@ class _Decoder:
         return False
 
     def _skip(self) -> None:
-        """Skip one value of whatever depth."""
+        """Skip one value of any depth."""
         depth = 0
         while True:
             token = self._read()
@@ -202,12 +202,12 @@ class _Decoder:
                 return
 
     def _text(self, token: _Token) -> str:
-        """Return what a string token says."""
+        """Return the text of a string token."""
         raw = token.raw
         try:
             text = raw.decode()
         except UnicodeDecodeError:
-            raise self._syntax_fault(token, "invalid UTF-8 in string") from None
+            raise self._syntax_error(token, "invalid UTF-8 in string") from None
         if "\\" not in text:
             return text[1:-1]
         decoded: str = json.loads(text)
@@ -215,10 +215,10 @@ class _Decoder:
             raise self._lone_surrogate(token)
         return decoded
 
-    # Refusals.
+    # Errors.
 
     def _lone_surrogate(self, token: _Token) -> JsonError:
-        """Name the escape that should have been the second half of a pair."""
+        """Return the error for the escape that should be the second half of a surrogate pair."""
         whole = token.raw
         at = 1
         while at < len(whole):
@@ -236,22 +236,22 @@ class _Decoder:
                     return JsonError("proto: unexpected EOF")
                 low = re.fullmatch(rb"\\u([dD][c-fC-F][0-9a-fA-F]{2})", rest)
                 if low is None or code >= 0xDC00:
-                    return self._syntax_fault(token, f"invalid escape code {quote(rest)} in string")
+                    return self._syntax_error(token, f"invalid escape code {quote(rest)} in string")
                 at += 6
         raise AssertionError("called for strings with a lone surrogate only")
 
     def _unexpected(self, token: _Token) -> JsonError:
         if token.kind == '"':
             self._text(token)
-        return self._syntax_fault(token, f"unexpected token {token.raw.decode()}")
+        return self._syntax_error(token, f"unexpected token {token.raw.decode()}")
 
-    def _syntax_fault(self, token: _Token, text: str) -> JsonError:
-        return JsonError(f"proto: syntax error ({self._place(token.at)}): {text}")
+    def _syntax_error(self, token: _Token, text: str) -> JsonError:
+        return JsonError(f"proto: syntax error ({self._position(token.at)}): {text}")
 
-    def _fault(self, token: _Token, text: str) -> JsonError:
-        return JsonError(f"proto: ({self._place(token.at)}): {text}")
+    def _error(self, token: _Token, text: str) -> JsonError:
+        return JsonError(f"proto: ({self._position(token.at)}): {text}")
 
-    def _place(self, at: int) -> str:
+    def _position(self, at: int) -> str:
         before = self._value[:at]
         column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
         return f"line {before.count(10) + 1}:{column}"
@@ -273,7 +273,7 @@ def _fields(message: Message) -> dict[str, FieldDescriptor]:
 
 
 def _integer(text: str | None, kind: int) -> int | None:
-    """Return the whole number that text begins with; None if there is none or it does not fit."""
+    """Return the integer that text begins with; None if there is none or it is out of range."""
     if text is None or text.strip() != text:
         return None
     found = _NUMBER.match(text)

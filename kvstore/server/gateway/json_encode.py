@@ -1,10 +1,10 @@
-"""A protobuf message into JSON, as Go's protojson does with proto names and without empty fields.
+"""Encodes a protobuf message as JSON, as Go's protojson with proto names and no empty fields.
 
     encode(RangeResponse(count=1)) == '{"count":"1"}'
 
 64-bit numbers are strings, bytes are base64, enums are names (a number where there is none).
-etcd's builds differ in whether a space follows each comma (protojson decides that by a hash of the
-program, so that nobody relies on it); this one writes none, as etcd's streams never do.
+Builds of etcd differ in whether a space follows each comma (protojson decides that by a hash of the
+program, so that no client relies on it); here none follows, as in etcd's streams.
 """
 
 import base64
@@ -18,7 +18,7 @@ _F = FieldDescriptor
 _QUOTED_NUMBERS: Final = frozenset({_F.TYPE_INT64, _F.TYPE_UINT64})
 _NUMBERS: Final = frozenset({_F.TYPE_INT32, _F.TYPE_UINT32})
 
-# What encoding/json makes of characters that could end a script element, in stream chunks only.
+# As encoding/json escapes characters that could end a script element; in stream chunks only.
 _HTML: Final = (
     ("&", "\\u0026"),
     ("<", "\\u003c"),
@@ -50,7 +50,7 @@ def encode_status(code: int, text: str) -> str:
 
 
 def encode_text(text: str) -> str:
-    """Return a string as JSON, with no more escapes than JSON demands."""
+    """Return a string as JSON, with only the escapes that JSON requires."""
     return json.dumps(text, ensure_ascii=False)
 
 

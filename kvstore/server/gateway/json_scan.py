@@ -1,10 +1,10 @@
-"""Where one JSON value ends and the next begins, in a stream of bytes that come in pieces.
+"""Splits a stream of bytes, which arrive in pieces, into JSON values.
 
     scanner.feed(b'{"a":1} {"b"');  take() == b'{"a":1}';  take() is None
     scanner.feed(b':2}');           take() == b'{"b":2}'
 
-It accepts and refuses exactly what Go's encoding/json does, with its texts, and looks at each byte
-once however the pieces fall. It makes no values: `json_decode` reads what was found.
+It accepts and refuses exactly what Go's encoding/json does, with its texts, and scans each byte
+once however it is split. It does not decode values; `json_decode` does.
 """
 
 import re
@@ -16,7 +16,7 @@ DEPTH_MAX: Final = 10_000  # of nested objects and arrays, as in Go
 
 
 class JsonError(ValueError):
-    """The bytes are no JSON, or not of the message's shape; the text is for the client."""
+    """The bytes are not JSON, or do not fit the message; the text is for the client."""
 
 
 _PLAIN: Final = re.compile(
@@ -97,7 +97,7 @@ _STARTS: Final = {
 }
 _LITERALS: Final = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 
-# What a level of nesting waits for.
+# What is expected next at a level of nesting.
 _AT_KEY, _AT_MEMBER, _AT_ELEMENT = range(3)
 
 
@@ -108,7 +108,7 @@ class ValueScanner:
         """Refuse values longer than value_bytes_max."""
         self._max = value_bytes_max
         self._bytes = bytearray()
-        self._at = 0  # all before it has been looked at
+        self._at = 0  # everything before it has been scanned
         self._start = 0  # of the value being scanned
         self._state = _VALUE
         self._levels = bytearray()
@@ -121,7 +121,7 @@ class ValueScanner:
         self._bytes += data
 
     def take(self) -> bytes | None:
-        """Return the next value, or None if it is not complete; JsonError if it is none."""
+        """Return the next value, or None if it is not complete; JsonError if it is invalid."""
         if self._error is not None:
             raise self._error
         try:
@@ -129,7 +129,7 @@ class ValueScanner:
         except JsonError as error:
             self._error = error
             raise
-        if end is None and self._start:  # space between values is not kept
+        if end is None and self._start:  # white space between values is dropped
             del self._bytes[: self._start]
             self._at -= self._start
             self._start = 0
@@ -138,7 +138,7 @@ class ValueScanner:
         return None if end is None else self._cut(end)
 
     def finish(self) -> bytes | None:
-        """Return the value that the end of the bytes completes; None if only space is left."""
+        """Return the value that the end of the bytes completes; None if there is none."""
         if self._state in _ENDABLE and not self._levels:
             return self._cut(self._at)
         if bytes(self._bytes[self._start :]).strip(b" \t\r\n"):
@@ -154,7 +154,7 @@ class ValueScanner:
         return value
 
     def _scan(self) -> int | None:
-        """Go on to the end of the value and return it, or to the end of the bytes."""
+        """Scan to the end of the value and return that position, or to the end of the bytes."""
         data, at, state = self._bytes, self._at, self._state
         size = len(data)
         while at < size:

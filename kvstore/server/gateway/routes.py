@@ -1,4 +1,4 @@
-"""Every path of the JSON gateway, and what travels on it in each direction.
+"""Every path of the JSON gateway, with its method and its request and response messages.
 
     ROUTES["/v3/kv/range"] == Route(RANGE, RangeRequest, RangeResponse, Kind.UNARY)
 

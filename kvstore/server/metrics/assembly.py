@@ -1,8 +1,7 @@
 """From the configuration and a built node to a MetricsObserver of it."""
 
+from kvstore.backend import Backend
 from kvstore.config.model import Config
-from kvstore.mvcc.backend import Backend
-from kvstore.node.limits import SECOND_NS
 from kvstore.node.parts import Parts
 from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.gatherer import Gatherer
@@ -11,6 +10,7 @@ from kvstore.server.metrics.sources import Disk, NoCounters, WalCounters
 from kvstore.server.snapshot_files import SnapshotFiles
 from kvstore.server.snapshot_streams import RefusedStreams, SnapshotStreams
 from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.units import SECOND_NS
 
 EXTENSIVE = "extensive"
 
@@ -24,7 +24,7 @@ def observe(
     clock: Clock,
     gatherer: Gatherer,
 ) -> MetricsObserver:
-    """Return what watches the node; its times are taken from now on."""
+    """Return an observer of the node; it counts from now on."""
     parts.counters.clock = clock.monotonic_ns
     parts.counters.slow_apply_ns = int(config.warning_apply_duration_s * SECOND_NS)
     observer = MetricsObserver(
@@ -33,7 +33,7 @@ def observe(
         clock,
         gatherer,
         slow_request_ns=int(config.warning_unary_request_duration_s * SECOND_NS),
-        extensive=config.values.get("metrics") == EXTENSIVE,
+        extensive=config.metrics == EXTENSIVE,
     )
     sources = observer.sources
     sources.features = config.feature_gates

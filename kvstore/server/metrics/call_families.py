@@ -1,6 +1,6 @@
 """Metrics of the client port: grpc_server_* as go-grpc-middleware names them, and etcd's own.
 
-As in etcd every method has its rows from the start, so that a rate begins at 0.
+As in etcd, every method has its rows from the start, so that a rate begins at 0.
 """
 
 from collections.abc import Mapping
@@ -8,32 +8,20 @@ from typing import Final
 
 from kvstore.errors import Code
 from kvstore.histograms import Histogram
-from kvstore.server.metrics.exposition import Family, Kind, Number, labels
+from kvstore.server.metrics.call_labels import METHOD_LABELS, code_name
+from kvstore.server.metrics.exposition import Family, FamilyKind, Number, labels
 from kvstore.server.metrics.sources import MetricSources
 from kvstore.wire import rpc
 from kvstore.wire.rpc import METHODS
-from kvstore.wire.rpc import Kind as Streaming
 
 F = Family[MetricSources]
-_COUNTER, _HISTOGRAM = Kind.COUNTER, Kind.HISTOGRAM
-_TYPES: Final = {
-    Streaming.UNARY: "unary",
-    Streaming.SERVER_STREAM: "server_stream",
-    Streaming.BIDI: "bidi_stream",
-}
-_CODE_NAMES: Final = {
-    code: "OK" if code == Code.OK else code.name.title().replace("_", "") for code in Code
-}
-_METHOD_LABELS: Final = [
-    labels(grpc_method=method.name, grpc_service=method.service, grpc_type=_TYPES[method.kind])
-    for method in METHODS
-]
+_COUNTER, _HISTOGRAM = FamilyKind.COUNTER, FamilyKind.HISTOGRAM
 _HANDLED_LABELS: Final = {
-    (method.id, int(code)): f"{labels(grpc_code=_CODE_NAMES[code])},{_METHOD_LABELS[method.id]}"
-    for code in sorted(Code, key=_CODE_NAMES.__getitem__)
+    (method.id, int(code)): f"{labels(grpc_code=code_name(code))},{METHOD_LABELS[method.id]}"
+    for code in sorted(Code, key=code_name)
     for method in METHODS
 }
-# What etcd calls a request in its own histogram, where it is not the method's name.
+# Types of requests in etcd's own histogram that are not the method's name.
 _REQUEST_TYPES: Final = {
     rpc.COMPACT: "Compaction",
 } | {
@@ -44,7 +32,7 @@ _REQUEST_TYPES: Final = {
 
 
 def _by_method(counts: list[int]) -> Mapping[str, Number]:
-    return dict(zip(_METHOD_LABELS, counts, strict=True))
+    return dict(zip(METHOD_LABELS, counts, strict=True))
 
 
 def _handled(sources: MetricSources) -> Mapping[str, Number]:
@@ -54,16 +42,16 @@ def _handled(sources: MetricSources) -> Mapping[str, Number]:
 
 def _handling(sources: MetricSources) -> Mapping[str, Histogram]:
     handling = sources.calls.handling
-    return {} if handling is None else dict(zip(_METHOD_LABELS, handling, strict=True))
+    return {} if handling is None else dict(zip(METHOD_LABELS, handling, strict=True))
 
 
 def _durations(sources: MetricSources) -> Mapping[str, Histogram]:
     return {
         labels(
-            success="true" if went_well else "false",
+            success="true" if succeeded else "false",
             type=_REQUEST_TYPES.get(method, METHODS[method].name),
         ): histogram
-        for (method, went_well), histogram in sorted(sources.calls.durations.items())
+        for (method, succeeded), histogram in sorted(sources.calls.durations.items())
     }
 
 

@@ -1,15 +1,15 @@
 """Calls and messages by method and code, counted a batch at a time.
 
-    arrived(inbox) ──► started, received          left(out) ──► handled, sent, how long it took
+    count_arrivals(inbox) ──► started, received     count_answers(out) ──► handled, sent, durations
 
-The usual turn answers all calls it was given: then nothing is remembered, and a few counts over the
-whole batch do. Only of calls that stay longer is each one kept, with its turn.
+Most turns answer all calls of their batch. Then no call is stored: a few counts over the whole
+batch are enough. Only calls that stay open after their turn are stored, each with its turn.
 
     slot = number of the turn << METHOD_BITS | method
 
-Ids below 0 are the process's own and are not counted, except those from FOR_CLIENTS downwards: what
-the gateway asks for its clients, as etcd's gateway is a client of its own server. A call whose
-client went away is handled as CANCELED, as etcd counts it. Everything here runs in the driver's
+Ids below 0 are the process's own and are not counted, except those from CLIENT_IDS_FROM downwards
+to STORE_IDS: the gateway's calls, because etcd's gateway is a client of its own server. A call
+whose client went away is counted as CANCELED, as etcd does. Everything here runs in the driver's
 thread.
 """
 
@@ -20,10 +20,10 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from kvstore.batch import Inbox, Outbox
+from kvstore.batch import STORE_IDS, Inbox, Outbox
 from kvstore.errors import Code
 from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
-from kvstore.runtime.local_client import FOR_CLIENTS
+from kvstore.runtime.local_client import CLIENT_IDS_FROM
 from kvstore.wire import rpc
 from kvstore.wire.rpc import METHODS, Kind
 
@@ -45,8 +45,8 @@ Stages = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class Slow:
-    """Calls of one kind that arrived together, left together, and took long."""
+class SlowCalls:
+    """Calls of one method that arrived in one turn, were answered in one turn, and were slow."""
 
     method: int
     code: int
@@ -54,9 +54,9 @@ class Slow:
     took_ns: int
     in_one_turn: bool  # answered in the turn they arrived in
     before: Stages  # times spent so far in each stage, when they arrived
-    request: bytes | None  # of one of them, where it is still known
-    response: bytes | None  # its
-    call_id: int | None = None  # its
+    request: bytes | None  # of one of these calls, where it is still known
+    response: bytes | None  # of the same call
+    call_id: int | None = None  # of the same call
 
 
 class OpenCalls(NamedTuple):
@@ -79,15 +79,15 @@ class _Turn:
         self.left = len(calls)
 
 
-class Calls:
+class CallCounters:
     """The calls and streams of the client port."""
 
     def __init__(
-        self, slow_ns: int, on_slow: Callable[[Slow], None], *, extensive: bool = False
+        self, slow_ns: int, on_slow: Callable[[SlowCalls], None], *, extensive: bool = False
     ) -> None:
-        """on_slow is told of unary calls that took longer than slow_ns.
+        """on_slow is called with unary calls that took longer than slow_ns.
 
-        extensive: also keep how long the calls of each method took.
+        extensive: also keep a histogram of the durations of each method.
         """
         assert len(METHODS) <= 1 << METHOD_BITS
         self._slow_ns = slow_ns
@@ -98,7 +98,7 @@ class Calls:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.handled: dict[tuple[int, int], int] = {}  # (method, code) → calls
-        self.durations: dict[tuple[int, bool], Histogram] = {}  # unary: (method, went well)
+        self.durations: dict[tuple[int, bool], Histogram] = {}  # unary: (method, succeeded)
         self.handling: list[Histogram] | None = None
         if extensive:
             self.handling = [Histogram(_HANDLING_BOUNDS) for _ in METHODS]
@@ -111,12 +111,12 @@ class Calls:
         self._open: dict[int, int] = {}  # call → slot
         self._turns: dict[int, _Turn] = {}  # of open calls
         self._streams: dict[int, tuple[int, int]] = {}  # stream → (method, since ns)
-        self._others: dict[int, int] = {}  # streams that are no watch → method
-        self._pages: set[int] = set()  # requests, no calls, that are answered bit by bit
+        self._others: dict[int, int] = {}  # streams other than watches → method
+        self._pages: set[int] = set()  # HTTP requests, not calls, whose answers are streamed
 
     @property
     def open_calls(self) -> int:
-        """How many unary calls are under way."""
+        """How many unary calls are open."""
         return len(self._open)
 
     @property
@@ -139,8 +139,8 @@ class Calls:
 
     # Arrivals.
 
-    def arrived(self, inbox: Inbox, now_ns: int, stages: Stages) -> None:
-        """Count what came in; stages: time spent in each so far, in ns."""
+    def count_arrivals(self, inbox: Inbox, now_ns: int, stages: Stages) -> None:
+        """Count the calls and messages of an inbox; stages: ns spent in each stage so far."""
         self._began_ns = now_ns
         self._stages = stages
         calls = inbox.calls
@@ -151,7 +151,7 @@ class Calls:
             if calls:
                 self._start(calls)
         if inbox.opened or inbox.frames:
-            self._take_streams(inbox, now_ns)
+            self._count_streams(inbox, now_ns)
         if inbox.gone:
             self._cancel(inbox.gone, now_ns)
         if calls or inbox.opened:
@@ -172,7 +172,7 @@ class Calls:
                 received[method] += count
         self.received_bytes += sum(map(len, map(_third, calls)))
 
-    def _take_streams(self, inbox: Inbox, now_ns: int) -> None:
+    def _count_streams(self, inbox: Inbox, now_ns: int) -> None:
         for stream_id, method in inbox.opened:
             if _is_counted(stream_id):
                 self._open_stream(stream_id, method, now_ns)
@@ -191,8 +191,8 @@ class Calls:
         if method != rpc.WATCH:
             self._others[stream_id] = method
 
-    def _cancel(self, gone: Iterable[int], now_ns: int) -> None:
-        for each in gone:
+    def _cancel(self, disconnected: Iterable[int], now_ns: int) -> None:
+        for each in disconnected:
             slot = self._open.pop(each, None)
             if slot is not None:
                 self._handle_slots(Counter([(slot, int(Code.CANCELED))]), now_ns, None, None)
@@ -239,15 +239,15 @@ class Calls:
 
     # Departures.
 
-    def left(self, out: Outbox, now_ns: int) -> None:
-        """Count what leaves."""
+    def count_answers(self, out: Outbox, now_ns: int) -> None:
+        """Count the answers and messages of an outbox."""
         batch, replies = self._batch, out.replies
         if replies and replies[-1][0] < 0:  # the process's own come last
             replies = [reply for reply in replies if _is_counted(reply[0])]
         if batch or replies:
             self._batch = []
             if not self._is_all_answered(batch, replies, now_ns):
-                self._settle(batch, replies, now_ns)
+                self._count_mixed(batch, replies, now_ns)
             self.sent_bytes += sum(map(len, map(_third, replies)))
         if out.responses:
             self._pages.update([each[0] for each in out.responses if each[3] is None])
@@ -261,7 +261,7 @@ class Calls:
     def _is_all_answered(
         self, batch: list[CallTuple], replies: list[tuple[int, int, bytes]], now_ns: int
     ) -> bool:
-        """Count a turn that answered just what it was given, all of it well and in time."""
+        """Count a turn whose replies answer exactly its batch, all of them OK and none slow."""
         if self._open or len(batch) != len(replies) or any(map(_second, replies)):
             return False
         took_ns = now_ns - self._began_ns
@@ -274,10 +274,10 @@ class Calls:
             self._handle(method, 0, count, took_ns)
         return True
 
-    def _settle(
+    def _count_mixed(
         self, batch: list[CallTuple], replies: list[tuple[int, int, bytes]], now_ns: int
     ) -> None:
-        """Count a turn whose calls or replies belong to other turns as well."""
+        """Count a turn with calls that stay open or replies to calls of earlier turns."""
         unary = batch
         if not _UNARY.issuperset(map(_second, batch)):
             unary = [call for call in batch if call[1] in _UNARY]
@@ -310,7 +310,7 @@ class Calls:
     ) -> None:
         for (slot, code), count in counts.items():
             if slot < 0:
-                continue  # answered after its client had gone, or the process's own
+                continue  # its client had disconnected, or the call is the process's own
             number, method = slot >> METHOD_BITS, slot & _METHOD_MASK
             turn = self._turns[number]
             took_ns = now_ns - turn.began_ns
@@ -319,12 +319,12 @@ class Calls:
                 reply = None
                 if slots is not None and replies is not None:
                     reply = replies[slots.index(slot)]
-                self._tell(turn, method, code, count, took_ns, reply)
+                self._report_slow(turn, method, code, count, took_ns, reply)
             turn.left -= count
             if turn.left == 0:
                 del self._turns[number]
 
-    def _tell(
+    def _report_slow(
         self,
         turn: _Turn,
         method: int,
@@ -339,7 +339,7 @@ class Calls:
             response = reply[2] if reply[1] == Code.OK else None
             request = next((call[2] for call in turn.calls if call[0] == reply[0]), None)
         in_one_turn = turn.began_ns == self._began_ns
-        slow = Slow(
+        slow = SlowCalls(
             method, code, count, took_ns, in_one_turn, turn.stages, request, response, call_id
         )
         self._on_slow(slow)
@@ -383,4 +383,4 @@ class Calls:
 
 
 def _is_counted(call_id: int) -> bool:
-    return call_id > 0 or call_id <= FOR_CLIENTS
+    return call_id > 0 or STORE_IDS < call_id <= CLIENT_IDS_FROM

@@ -1,8 +1,8 @@
 """etcd's metrics: its names, kinds, help texts, labels and buckets, and where each comes from.
 
-Read in the driver's thread, so nothing here may take long: numbers, copies of short lists. What
-means something only in etcd's own machinery (its Go runtime, the v2 store, bbolt's rebalancing) is
-not here; docs/metrics.md says so, name by name.
+Read in the driver's thread, so nothing here may take long: numbers, copies of short lists. Metrics
+of what only etcd has (its Go runtime, the v2 store, bbolt's rebalancing) are not here;
+docs/metrics.md lists them.
 """
 
 import sys
@@ -11,16 +11,16 @@ from typing import Final
 
 from kvstore.config.flags import ALPHA_GATES
 from kvstore.histograms import Histogram, exponential
-from kvstore.node.limits import MILLISECOND_NS, SECOND_NS
-from kvstore.server.metrics.exposition import Family, Kind, Number, Value, labels
+from kvstore.server.metrics.exposition import Family, FamilyKind, Number, Value, labels
 from kvstore.server.metrics.sources import DurationCounts, MetricSources
 from kvstore.types import SERVER_VERSION
+from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
 
 F = Family[MetricSources]
 _PYTHON_VERSION: Final = sys.version.split()[0]
-_COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_COUNTER, _GAUGE, _HISTOGRAM = FamilyKind.COUNTER, FamilyKind.GAUGE, FamilyKind.HISTOGRAM
 
 
 def _op_names() -> dict[int, str]:
@@ -33,16 +33,16 @@ _OP_NAMES: Final = _op_names()
 
 def _applied(sources: MetricSources) -> Mapping[str, Histogram]:
     return {
-        labels(op=_OP_NAMES.get(op, "unknown"), success=_bool(went_well), version="v3"): histogram
-        for (op, went_well), histogram in sorted(sources.parts.counters.applied.items())
+        labels(op=_OP_NAMES.get(op, "unknown"), success=_bool(succeeded), version="v3"): histogram
+        for (op, succeeded), histogram in sorted(sources.parts.counters.applied.items())
     }
 
 
 def _ranges(sources: MetricSources) -> Mapping[str, Histogram]:
     return {
-        labels(success=_bool(went_well)): histogram
-        for went_well, histogram in sources.parts.counters.range_seconds.items()
-        if went_well or histogram.total
+        labels(success=_bool(succeeded)): histogram
+        for succeeded, histogram in sources.parts.counters.range_seconds.items()
+        if succeeded or histogram.total
     }
 
 
@@ -54,10 +54,10 @@ def _text(member_id: int) -> str:
     return f"{member_id:x}"
 
 
-def _peer(label: str, read: str, source: MetricSources) -> Value:
+def _peer(label: str, read: str, sources: MetricSources) -> Value:
     """Return one attribute of every peer's counters under a To or From label."""
     found: dict[str, Number] = {}
-    for member_id, counters in sorted(source.peers().items()):
+    for member_id, counters in sorted(sources.peers().items()):
         found[labels(**{label: _text(member_id)})] = getattr(counters, read)
     return found
 
@@ -68,15 +68,15 @@ def _histogram(counts: DurationCounts) -> Histogram:
     return histogram
 
 
-def _peer_times(label: str, read: str, source: MetricSources) -> Mapping[str, Histogram]:
+def _peer_times(label: str, read: str, sources: MetricSources) -> Mapping[str, Histogram]:
     return {
         labels(**{label: _text(member_id)}): _histogram(getattr(counters, read))
-        for member_id, counters in sorted(source.peers().items())
+        for member_id, counters in sorted(sources.peers().items())
     }
 
 
-def _peer_successes(label: str, read: str, source: MetricSources) -> Mapping[str, Number]:
-    times = _peer_times(label, read, source)
+def _peer_successes(label: str, read: str, sources: MetricSources) -> Mapping[str, Number]:
+    times = _peer_times(label, read, sources)
     return {each: sum(histogram.counts) for each, histogram in times.items()}
 
 
@@ -92,11 +92,11 @@ def _received(sources: MetricSources) -> Histogram:
     return histogram
 
 
-def _between(source: MetricSources, read: str) -> Mapping[str, Number]:
-    own = _text(source.parts.member_id)
+def _between(sources: MetricSources, read: str) -> Mapping[str, Number]:
+    own = _text(sources.parts.member_id)
     return {
         labels(Local=own, Remote=_text(member_id)): getattr(counters, read)
-        for member_id, counters in sorted(source.peers().items())
+        for member_id, counters in sorted(sources.peers().items())
     }
 
 
@@ -195,11 +195,11 @@ SERVER: Final[tuple[F, ...]] = (
     F("etcd_server_health_success", _COUNTER, "The total number of successful health checks", lambda r: 0 if r.health is None else r.health.successes),
     F("etcd_server_healthcheck", _GAUGE, "The result of each kind of healthcheck.", _health),
     F("etcd_server_healthchecks_total", _COUNTER, "The total number of each kind of healthcheck.", _health_totals),
-    F("etcd_server_heartbeat_send_failures_total", _COUNTER, "The total number of leader heartbeat send failures (likely overloaded from slow disk).", lambda r: r.watched.late_heartbeats),
+    F("etcd_server_heartbeat_send_failures_total", _COUNTER, "The total number of leader heartbeat send failures (likely overloaded from slow disk).", lambda r: r.observer.late_heartbeats),
     F("etcd_server_id", _GAUGE, "Server or member ID in hexadecimal format. 1 for 'server_id' label with current ID.", lambda r: {labels(server_id=_text(r.parts.member_id)): 1}),
     F("etcd_server_is_leader", _GAUGE, "Whether or not this member is a leader. 1 if is, 0 otherwise.", lambda r: int(r.parts.raft.is_leader)),
     F("etcd_server_is_learner", _GAUGE, "Whether or not this member is a learner. 1 if is, 0 otherwise.", _is_learner),
-    F("etcd_server_leader_changes_seen_total", _COUNTER, "The number of leader changes seen.", lambda r: r.watched.leader_changes),
+    F("etcd_server_leader_changes_seen_total", _COUNTER, "The number of leader changes seen.", lambda r: r.observer.leader_changes),
     F("etcd_server_learner_promote_failures", _COUNTER, "The total number of failed learner promotions (likely learner not ready) while this member is leader.", _promotions_refused),
     F("etcd_server_learner_promote_successes", _COUNTER, "The total number of successful learner promotions while this member is leader.", lambda r: r.parts.counters.promoted_learners),
     F("etcd_server_proposals_applied_total", _GAUGE, "The total number of consensus proposals applied.", lambda r: r.parts.raft.applied),

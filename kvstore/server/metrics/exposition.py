@@ -30,8 +30,8 @@ Value = Number | Histogram | Mapping[str, Number] | Mapping[str, Histogram]
 T = TypeVar("T")
 
 
-class Kind(Enum):
-    """What a family is."""
+class FamilyKind(Enum):
+    """The type of a metric family."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -39,18 +39,18 @@ class Kind(Enum):
 
 
 class Family(NamedTuple, Generic[T]):
-    """One metric: how it is called, and how it is read."""
+    """One metric: its name, type and help text, and the function that reads it."""
 
     name: str
-    kind: Kind
+    kind: FamilyKind
     help: str
     read: Callable[[T], Value]
 
 
-Reading = tuple[str, Kind, str, Value]  # name, kind, help, what was read
+FamilySamples = tuple[str, FamilyKind, str, Value]  # name, kind, help, what was read
 
 
-def read_all(families: Iterable[Family[T]], source: T) -> list[Reading]:
+def collect(families: Iterable[Family[T]], source: T) -> list[FamilySamples]:
     """Read every family; histograms are copied, so that the text can be made later."""
     return [(each.name, each.kind, each.help, _frozen(each.read(source))) for each in families]
 
@@ -65,11 +65,11 @@ def _frozen(value: Value) -> Value:
 
 
 def labels(**values: str) -> str:
-    """Return labels as they stand between the braces; names must come in their order."""
+    """Return labels as the text between the braces; give the names in sorted order."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items())
 
 
-def render(readings: Iterable[Reading]) -> bytes:
+def render(readings: Iterable[FamilySamples]) -> bytes:
     """Return the text of a page; families without a sample are left out, as in etcd."""
     lines: list[str] = []
     for name, kind, text, value in sorted(readings, key=lambda reading: reading[0]):
@@ -100,14 +100,14 @@ def _histogram(lines: list[str], name: str, each: str, histogram: Histogram) -> 
 
 
 def number(value: Number) -> str:
-    """Return a number as Go's %g with the fewest digits that tell it apart."""
+    """Return a number as Go's %g with the fewest digits that identify it."""
     if isinstance(value, int) and -1_000_000 < value < 1_000_000:
         return str(value)
     value = float(value)
     if not isfinite(value):
         return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
     is_negative, all_digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)  # of what is finite
+    assert isinstance(exponent, int)  # the number is finite
     digits = "".join(map(str, all_digits))
     power = len(digits) - 1 + exponent  # the number is d.ddd * 10**power
     sign = "-" if is_negative else ""

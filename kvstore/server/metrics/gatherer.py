@@ -1,10 +1,9 @@
-"""Questions of the side loop that the driver's thread answers between two turns.
+"""Reads of the node's state for the side loop, run by the driver's thread between two turns.
 
-    side loop:  await gatherer.read(question)  ──►  driver: question()  ──►  the answer
+    side loop:  await gatherer.read(function)  ──►  driver: function()  ──►  its result
 
-So whatever a question looks at is whole and of one moment, without a lock, and nobody walks a table
-that a turn is changing. A question must be short: requests wait for it. Questions beyond
-WAITING_MAX are refused.
+So each read sees a consistent state without a lock, and none iterates over a table that a turn is
+changing. A read must be short: requests wait for it. Reads beyond WAITING_MAX are refused.
 """
 
 import asyncio
@@ -17,49 +16,50 @@ T = TypeVar("T")
 
 
 class BusyError(Exception):
-    """The member did not come round to a question in time, or too many wait."""
+    """A read was not run in time, or too many are waiting."""
 
 
 class Gatherer:
-    """Where questions wait for the driver."""
+    """The queue of reads for the driver."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """Take the call that makes the driver take a turn."""
+        """wake makes the driver run a turn."""
         self._wake = wake
         self._waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
 
-    async def read(self, question: Callable[[], T], timeout_s: float) -> T:
-        """Return what question returns when called between two turns; raise BusyError."""
+    async def read(self, function: Callable[[], T], timeout_s: float) -> T:
+        """Return the result of a function called between two turns; BusyError if it is not run."""
         if len(self._waiting) >= WAITING_MAX:
-            raise BusyError(f"{WAITING_MAX} questions wait already")
+            raise BusyError(f"{WAITING_MAX} reads are waiting already")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
+        self._waiting.append((function, future))
         self._wake()
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation before 3.12
+                return await future
         except TimeoutError:
             raise BusyError(f"the member's turn goes on for more than {timeout_s:g} s") from None
 
     @property
-    def is_asked(self) -> bool:
-        """Whether a question waits."""
+    def is_waiting(self) -> bool:
+        """Whether a read is waiting."""
         return bool(self._waiting)
 
-    def answer(self) -> None:
-        """Answer all questions (in the driver's thread)."""
+    def run_all(self) -> None:
+        """Run all waiting reads (in the driver's thread)."""
         waiting, self._waiting = self._waiting, []
-        for question, future in waiting:
+        for function, future in waiting:
             try:
-                answer, error = question(), None
-            except Exception as failure:  # it is the asker's to see, and not the turn's to die of
-                answer, error = None, failure
-            future.get_loop().call_soon_threadsafe(_resolve, future, answer, error)
+                result, error = function(), None
+            except Exception as failure:  # raised in read(), so that the turn goes on
+                result, error = None, failure
+            future.get_loop().call_soon_threadsafe(_resolve, future, result, error)
 
 
-def _resolve(future: "asyncio.Future[Any]", answer: object, error: Exception | None) -> None:
+def _resolve(future: "asyncio.Future[Any]", result: object, error: Exception | None) -> None:
     if future.done():
         return
     if error is None:
-        future.set_result(answer)
+        future.set_result(result)
     else:
         future.set_exception(error)

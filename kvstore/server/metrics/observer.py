@@ -1,10 +1,10 @@
-"""The driver's observer: it counts what passes, and tells what is slow as it happens.
+"""The driver's observer: it counts calls and messages, and logs slow operations.
 
-    arrived   the turn begins     leadership, late heartbeats
-    left      it has answered     calls, slow syncs and commits, Views that were asked for
+    on_inbox   a turn begins         leadership, late heartbeats
+    on_sent    its answers are sent  calls, slow syncs and commits, waiting reads
 
-Calls are counted once their answers are on their way, so that they do not wait for it. Everything
-here runs in the driver's thread and costs a few hundred nanoseconds a turn and some tens a call
+Calls are counted after their answers are sent, so that no answer waits for it. Everything here runs
+in the driver's thread and costs a few hundred nanoseconds a turn and some tens a call
 (bench/micro/test_metrics.py).
 """
 
@@ -12,25 +12,25 @@ from collections.abc import Callable
 from typing import Final
 
 from kvstore.batch import Inbox, Outbox
-from kvstore.node.limits import SECOND_NS
 from kvstore.node.metering.rate_limiter import RateLimiter
 from kvstore.node.parts import Parts
 from kvstore.runtime.clock import Clock
-from kvstore.server.metrics.calls import Calls, Slow, Stages
+from kvstore.server.metrics.calls import CallCounters, SlowCalls, Stages
 from kvstore.server.metrics.gatherer import Gatherer
 from kvstore.server.metrics.slow_requests import SlowRequests
-from kvstore.server.metrics.sources import Disk, MetricSources, Watched
+from kvstore.server.metrics.sources import Disk, MetricSources, ObserverCounters
+from kvstore.units import SECOND_NS
 from kvstore.wire.loggable import duration_text
 
 _SLOW_SYNC_NS: Final = SECOND_NS  # etcd's
-_LATE_HEARTBEATS: Final = 2  # intervals until one is late
+_LATE_HEARTBEATS: Final = 2  # a heartbeat is late after this many intervals
 
-# What the process's own client was answered this turn; the gateway's calls are among it.
+# Takes the answers to the process's own client in this turn, which include the gateway's calls.
 TakeAnswered = Callable[[], Outbox | None]
 
 
 class MetricsObserver:
-    """Watches one node; a `kvstore.runtime.source.TurnObserver`."""
+    """Observes one node; a `kvstore.runtime.source.TurnObserver`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class MetricsObserver:
         slow_request_ns: int,
         extensive: bool = False,
     ) -> None:
-        """Watch a node; extensive: keep how long the calls of each method took."""
+        """Observe a node; extensive: keep a histogram of the durations of each method."""
         self._parts = parts
         self._disk = disk
         self._gatherer = gatherer
@@ -50,30 +50,30 @@ class MetricsObserver:
         self._slow_commit_ns = slow_request_ns
         self._rate_limiter = RateLimiter()
         self._turn_ns = 0  # when the last turn began
-        self._inbox: Inbox | None = None  # of a turn that has not answered yet
-        self._arrived_at: Stages = ()
+        self._inbox: Inbox | None = None  # of a turn whose answers are not sent yet
+        self._stages_before: Stages = ()
         self._lead = 0
         self._sync_ns = disk.wal.sync_ns
         self._commit_ns = disk.backend.commit_ns
-        self._watched = Watched()
-        self._calls = Calls(slow_request_ns, self._on_slow, extensive=extensive)
+        self._counters = ObserverCounters()
+        self._calls = CallCounters(slow_request_ns, self._on_slow, extensive=extensive)
         self.take_answered: TakeAnswered = lambda: None  # the side loop's client's
         self.slow_requests = SlowRequests(parts.logger, clock)
-        self.sources = MetricSources(parts, disk, self._calls, clock, self._watched)
+        self.sources = MetricSources(parts, disk, self._calls, clock, self._counters)
 
-    def arrived(self, inbox: Inbox) -> None:
-        """Note that a turn begins with this inbox."""
+    def on_inbox(self, inbox: Inbox) -> None:
+        """Keep the inbox of a turn that begins."""
         now_ns = self._clock_ns()
         raft = self._parts.raft
         lead = raft.lead
         if lead != self._lead:
             self._lead = lead
             if lead != 0:
-                self._watched.leader_changes += 1
+                self._counters.leader_changes += 1
         elif raft.is_leader and not raft.is_only_voter:
             self._check_heartbeat(now_ns)
         self._turn_ns = now_ns
-        # Its own columns: the node holds some calls back and brings them in again later.
+        # A copy of the columns: the node defers some calls and adds them to a later inbox.
         self._inbox = Inbox(
             calls=inbox.calls,
             opened=inbox.opened,
@@ -81,16 +81,16 @@ class MetricsObserver:
             gone=inbox.gone,
             metadata=inbox.metadata,
         )
-        self._arrived_at = self._stages()
+        self._stages_before = self._stages()
 
-    def left(self, out: Outbox) -> None:
-        """Note what the turn has answered."""
+    def on_sent(self, out: Outbox) -> None:
+        """Count what the turn has sent."""
         now_ns = self._clock_ns()
         if self._inbox is not None:
-            self._calls.arrived(self._inbox, self._turn_ns, self._arrived_at)
+            self._calls.count_arrivals(self._inbox, self._turn_ns, self._stages_before)
             self._inbox = None
         answered = self.take_answered()
-        self._calls.left(out if answered is None else _joined(out, answered), now_ns)
+        self._calls.count_answers(out if answered is None else _joined(out, answered), now_ns)
         disk = self._disk
         sync_ns, commit_ns = disk.wal.sync_ns, disk.backend.commit_ns
         if sync_ns != self._sync_ns:
@@ -102,20 +102,20 @@ class MetricsObserver:
             if took_ns > self._slow_commit_ns:
                 self._warn("slow database commit", took_ns, self._slow_commit_ns, now_ns)
             self._commit_ns = commit_ns
-        if self._gatherer.is_asked:
-            self._gatherer.answer()
+        if self._gatherer.is_waiting:
+            self._gatherer.run_all()
 
     def _stages(self) -> Stages:
         """Return the time spent so far in each of STAGE_NAMES, in ns."""
         counters, disk = self._parts.counters, self._disk
         return disk.wal.sync_ns, disk.backend.commit_ns, counters.apply_ns, counters.read_ns
 
-    def _on_slow(self, slow: Slow) -> None:
-        self._watched.slow_requests += slow.count
+    def _on_slow(self, slow: SlowCalls) -> None:
+        self._counters.slow_requests += slow.count
         self.slow_requests.add(slow, self._stages(), is_alone=self._parts.raft.is_only_voter)
 
     def _check_heartbeat(self, now_ns: int) -> None:
-        """Tell if this leader has let so much time pass that its heartbeats were late."""
+        """Log a leader's turn that began so late that its heartbeats were late."""
         heartbeat_ns = self._parts.limits.heartbeat_ns
         exceeded_ns = now_ns - self._turn_ns - _LATE_HEARTBEATS * heartbeat_ns
         if exceeded_ns <= 0 or self._turn_ns == 0:
@@ -123,7 +123,7 @@ class MetricsObserver:
         for member_id in self._parts.membership.members:
             if member_id == self._parts.member_id:
                 continue
-            self._watched.late_heartbeats += 1
+            self._counters.late_heartbeats += 1
             if self._rate_limiter.admit("heartbeat", now_ns) is None:
                 continue
             fields: dict[str, object] = {
@@ -152,7 +152,7 @@ class MetricsObserver:
 
 
 def _joined(out: Outbox, answered: Outbox) -> Outbox:
-    """Return all that was answered, in and outside of the process."""
+    """Return all answers, to clients and to the process itself."""
     return Outbox(
         replies=out.replies + answered.replies,
         deliveries=out.deliveries + answered.deliveries,

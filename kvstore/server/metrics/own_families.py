@@ -1,4 +1,4 @@
-"""What etcd has no metric for, under kvstore_: the status page's counters.
+"""Metrics that etcd does not have, under kvstore_: the counters of the status page.
 
 The labels of kvstore_prefix_writes_total are prefixes of users' keys: at most PREFIXES_SHOWN, each
 cut at PREFIX_CHARS.
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from kvstore.histograms import NANOSECOND_S
-from kvstore.server.metrics.exposition import Family, Kind, Number, labels
+from kvstore.server.metrics.exposition import Family, FamilyKind, Number, labels
 from kvstore.server.metrics.slow_requests import STAGE_NAMES
 from kvstore.server.metrics.sources import MetricSources
 
 F = Family[MetricSources]
-_COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
+_COUNTER, _GAUGE = FamilyKind.COUNTER, FamilyKind.GAUGE
 PREFIXES_SHOWN: Final = 20
 PREFIX_CHARS: Final = 64
 
 
 def prefix_text(prefix: bytes) -> str:
-    """Return a prefix as text: what is not UTF-8 escaped, what is long cut."""
+    """Return a prefix as text: invalid UTF-8 escaped, long prefixes cut."""
     return prefix.decode("utf-8", "backslashreplace")[:PREFIX_CHARS]
 
 
@@ -52,9 +52,9 @@ FAMILIES: Final[tuple[F, ...]] = (
     F("kvstore_raft_inflight_appends", _GAUGE, "Appends on their way to each member; on the leader.", lambda r: _progress(r, "inflight")),
     F("kvstore_raft_last_index", _GAUGE, "The last index of the log.", lambda r: r.parts.raft.last_index),
     F("kvstore_raft_term", _GAUGE, "Raft's term.", lambda r: r.parts.raft.term),
-    F("kvstore_slow_requests_total", _COUNTER, "Requests that took longer than --warning-unary-request-duration.", lambda r: r.watched.slow_requests),
+    F("kvstore_slow_requests_total", _COUNTER, "Requests that took longer than --warning-unary-request-duration.", lambda r: r.observer.slow_requests),
     F("kvstore_stage_seconds_total", _COUNTER, "Time spent in each stage of the turn.", _stages),
     F("kvstore_streams_open", _GAUGE, "Streams of the client port.", lambda r: r.calls.open_streams),
-    F("kvstore_watch_held_streams", _GAUGE, "Watch streams whose client does not read.", lambda r: r.parts.hub.stats().held_streams),
+    F("kvstore_watch_held_streams", _GAUGE, "Watch streams whose client does not read.", lambda r: r.parts.hub.stats().paused_streams),
     F("kvstore_watch_unsent_bytes", _GAUGE, "Bytes of watch streams that wait to be sent.", lambda r: r.parts.hub.stats().unsent_bytes),
 )  # fmt: skip

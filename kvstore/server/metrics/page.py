@@ -3,9 +3,9 @@
     GET /metrics ──► driver's thread: the node's counters, of one moment
                  └─► side loop: the process's ──► text
 
-A member that is stuck in a turn (a disk that hangs, say) still answers: with the counters of the
-last time, and kvstore_figures_age_seconds tells how old they are. Scrapes that come while one is
-under way share its answer.
+A member that is stuck in a turn (because of a disk that hangs, say) still answers: with the last
+counters that were read, and kvstore_metrics_age_seconds is their age. Concurrent scrapes share one
+answer.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from kvstore.server.metrics import call_families, etcd_families, own_families
 from kvstore.server.metrics.exposition import (
     CONTENT_TYPE,
     Family,
-    Kind,
-    Reading,
-    read_all,
+    FamilyKind,
+    FamilySamples,
+    collect,
     render,
 )
 from kvstore.server.metrics.gatherer import BusyError, Gatherer
@@ -30,7 +30,7 @@ FAMILIES: Final[tuple[Family[MetricSources], ...]] = (
     *call_families.FAMILIES,
     *own_families.FAMILIES,
 )
-_PATIENCE_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0
 
 
 class MetricsPage:
@@ -39,7 +39,7 @@ class MetricsPage:
     def __init__(self, sources: MetricSources, gatherer: Gatherer) -> None:
         self._sources = sources
         self._gatherer = gatherer
-        self._last: list[Reading] = []
+        self._last: list[FamilySamples] = []
         self._last_ns = sources.clock.monotonic_ns()
         self._running: asyncio.Task[tuple[bytes, str]] | None = None
 
@@ -52,16 +52,16 @@ class MetricsPage:
     async def _make(self) -> tuple[bytes, str]:
         try:
             self._last = await self._gatherer.read(
-                lambda: read_all(FAMILIES, self._sources), _PATIENCE_S
+                lambda: collect(FAMILIES, self._sources), _TIMEOUT_S
             )
             self._last_ns = self._sources.clock.monotonic_ns()
             age_s = 0.0
         except BusyError:
             age_s = (self._sources.clock.monotonic_ns() - self._last_ns) * NANOSECOND_S
         age = (
-            "kvstore_figures_age_seconds",
-            Kind.GAUGE,
-            "How old the node's counters of this page are: above 0 while a turn is stuck.",
+            "kvstore_metrics_age_seconds",
+            FamilyKind.GAUGE,
+            "Age of the node's metrics on this page: above 0 while a turn is stuck.",
             age_s,
         )
         return render([*self._last, *read_process(), age]), CONTENT_TYPE

@@ -1,12 +1,12 @@
-"""Slow requests, with the cause: in the log in etcd's words, and kept for the status page.
+"""Slow requests and their causes: logged as etcd does, and kept for the status page.
 
     arrived ──── stages so far ────┐
     answered ─── stages so far ────┴──► difference: how long each stage took meanwhile
                                         rest: waiting for other members, or the turn's other work
 
-The cause is the greatest of these. The log gets a few lines in an interval and says how many it
-left out; the page sees the last KEPT_MAX of those that were told. Values, passwords and tokens are
-never shown (see `kvstore.wire.loggable`).
+The cause is the stage with the longest time. The log is rate limited and says how many lines it
+left out; the page shows the last KEPT_MAX requests that were logged. Values, passwords and tokens
+are never shown (see `kvstore.wire.loggable`).
 """
 
 from collections import deque
@@ -18,10 +18,10 @@ from google.protobuf.message import DecodeError
 
 from kvstore.errors import Code
 from kvstore.logger import Logger
-from kvstore.node.limits import MILLISECOND_NS
 from kvstore.node.metering.rate_limiter import RateLimiter
 from kvstore.runtime.clock import Clock
-from kvstore.server.metrics.calls import Slow, Stages
+from kvstore.server.metrics.calls import SlowCalls, Stages
+from kvstore.units import MILLISECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.loggable import duration_text, loggable
@@ -41,7 +41,7 @@ PeerOf = Callable[[int], str | None]  # call id → the client's address
 
 @dataclass(slots=True, frozen=True)
 class SlowRequest:
-    """One line of the status page."""
+    """One row of the status page."""
 
     at_ms: int  # Unix time
     method: str
@@ -54,7 +54,7 @@ class SlowRequest:
 
 
 class SlowRequests:
-    """Tells and keeps them."""
+    """Logs slow requests and keeps the last ones."""
 
     def __init__(self, logger: Logger, clock: Clock) -> None:
         self._logger = logger
@@ -63,8 +63,8 @@ class SlowRequests:
         self.kept: deque[SlowRequest] = deque(maxlen=KEPT_MAX)
         self.peer_of: PeerOf = lambda _: None  # the transport's, once there is one
 
-    def add(self, slow: Slow, after: Stages, *, is_alone: bool) -> None:
-        """Take calls that were slow; after: time spent in each stage by now."""
+    def add(self, slow: SlowCalls, after: Stages, *, is_alone: bool) -> None:
+        """Add calls that were slow; after: ns spent in each stage by now."""
         omitted = self._rate_limiter.admit("request", self._clock.monotonic_ns())
         if omitted is None:
             return
@@ -87,14 +87,14 @@ class SlowRequests:
         )
         self._log(slow, stages, cause, request, omitted)
 
-    def _remote(self, slow: Slow) -> str:
+    def _remote(self, slow: SlowCalls) -> str:
         call_id = slow.call_id
-        if call_id is None or call_id < 0:  # unknown, or the gateway's: no call of the transport
+        if call_id is None or call_id < 0:  # unknown, or the gateway's, which has no peer
             return _NO_REMOTE
         return self.peer_of(call_id) or _NO_REMOTE
 
     def _log(
-        self, slow: Slow, stages: dict[str, int], cause: str, request: str, omitted: int
+        self, slow: SlowCalls, stages: dict[str, int], cause: str, request: str, omitted: int
     ) -> None:
         count, size, response_count, response_size = _sizes(slow)
         start_ms = self._clock.unix_ms() - slow.took_ns // MILLISECOND_NS
@@ -119,7 +119,7 @@ class SlowRequests:
 
 
 def split(took_ns: int, before: Stages, after: Stages, rest: str) -> dict[str, int]:
-    """Return how much of took_ns each stage had; what is left is rest's."""
+    """Return the share of each stage in took_ns; the remainder is under the name rest."""
     stages = {
         name: max(late - early, 0)
         for name, early, late in zip(STAGE_NAMES, before, after, strict=True)
@@ -128,7 +128,7 @@ def split(took_ns: int, before: Stages, after: Stages, rest: str) -> dict[str, i
     return stages
 
 
-def _content(slow: Slow) -> str:
+def _content(slow: SlowCalls) -> str:
     if slow.request is None or slow.method not in _LOGGED_WHOLE:
         return ""
     try:
@@ -137,8 +137,8 @@ def _content(slow: Slow) -> str:
         return "malformed"
 
 
-def _sizes(slow: Slow) -> tuple[int, int, int, int]:
-    """Return request count and size, response count and size, as etcd tells them."""
+def _sizes(slow: SlowCalls) -> tuple[int, int, int, int]:
+    """Return request count and size, response count and size, as etcd logs them."""
     if slow.request is None or slow.method not in _LOGGED_WHOLE:
         return -1, -1, -1, -1
     size, response_size = len(slow.request), len(slow.response or b"")

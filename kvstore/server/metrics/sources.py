@@ -1,4 +1,4 @@
-"""All that metrics are read from, in one place."""
+"""All objects that metrics are read from."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from typing import Protocol
 from kvstore.histograms import DISK_BOUNDS, Histogram
 from kvstore.node.parts import Parts
 from kvstore.runtime.clock import Clock
-from kvstore.server.metrics.calls import Calls
+from kvstore.server.metrics.calls import CallCounters
 
 
 class WalCounters(Protocol):
-    """What the log counts."""
+    """Counters of the write-ahead log."""
 
     written_bytes: int
     sync_ns: int
@@ -21,7 +21,7 @@ class WalCounters(Protocol):
 
 
 class DatabaseCounters(Protocol):
-    """What the database counts."""
+    """Counters of the database."""
 
     commit_ns: int
     commit_seconds: Histogram
@@ -29,14 +29,14 @@ class DatabaseCounters(Protocol):
 
 @dataclass(slots=True)
 class NoCounters:
-    """Those of a backend that does not count."""
+    """Counters of a backend that does not count."""
 
     commit_ns: int = 0
     commit_seconds: Histogram = field(default_factory=lambda: Histogram(DISK_BOUNDS))
 
 
 class DurationCounts(Protocol):
-    """How often which duration was seen, as the peers keep it."""
+    """A histogram of durations, as `kvstore.peers` keeps it."""
 
     @property
     def bounds(self) -> tuple[float, ...]: ...
@@ -49,7 +49,7 @@ class DurationCounts(Protocol):
 
 
 class PeerStats(Protocol):
-    """What is counted on the way to and from one member."""
+    """Counters of the traffic with one member."""
 
     active: int
     disconnected: int
@@ -72,7 +72,7 @@ class PeerStats(Protocol):
 
 
 class HealthStats(Protocol):
-    """What the health pages count."""
+    """Counters of the health pages."""
 
     successes: int
     failures: int
@@ -97,8 +97,8 @@ def _no_peers() -> Mapping[int, PeerStats]:
 
 
 @dataclass(slots=True)
-class Watched:
-    """What the driver's thread keeps count of by itself."""
+class ObserverCounters:
+    """Counters of the observer itself."""
 
     leader_changes: int = 0
     late_heartbeats: int = 0
@@ -107,16 +107,16 @@ class Watched:
 
 @dataclass(slots=True)
 class MetricSources:
-    """Where to look."""
+    """The sources of all metrics of one member."""
 
     parts: Parts
     disk: Disk
-    calls: Calls
+    calls: CallCounters
     clock: Clock
-    watched: Watched = field(default_factory=Watched)
+    observer: ObserverCounters = field(default_factory=ObserverCounters)
     snapshot_save_seconds: Histogram = field(default_factory=lambda: Histogram(()))
     snapshot_write_seconds: Histogram = field(default_factory=lambda: Histogram(()))
-    snapshot_writers: Callable[[], int] = _none  # how many read the database right now
+    snapshot_writers: Callable[[], int] = _none  # how many are reading the database
     features: Mapping[str, bool] = field(default_factory=dict)  # feature gates
     peers: Callable[[], Mapping[int, PeerStats]] = _no_peers
     health: HealthStats | None = None

@@ -1,1 +1,1 @@
-"""Pages of the client and metrics ports: health, version, profiles, and who may see them."""
+"""Pages of the client and metrics ports: health, version, profiles, and the access check."""

@@ -1,22 +1,27 @@
-"""What comes before any page of the client port: host whitelist, CORS, old paths.
+"""The checks before every page of the client port: host whitelist, CORS, old paths.
 
     Host: evil.example (plaintext, not whitelisted)   → 421 and etcd's explanation
     OPTIONS anything                                   → 200, empty
     /v3beta/…                                          → /v3/…
 
-Every answer carries the CORS headers if its origin is allowed; empty or * allows all, which is the
-default. TLS needs no host check: a page of another name cannot have its certificate.
+Every response has the CORS headers if its origin is allowed; empty or * allows all, which is the
+default. TLS needs no host check, because a page of another host does not have its certificate.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
-from kvstore.http.exchange import Headers, Request, Responder, Socket, plain_error
+from kvstore.batch import HttpHeaders
+from kvstore.http.exchange import (
+    PageHandler,
+    PageRequest,
+    Responder,
+    UpgradedConnection,
+    plain_error,
+)
 from kvstore.http.go_text import quote
 from kvstore.logger import Logger
 from kvstore.server.gateway.routes import OLD_PREFIX, PREFIX
-
-Handler = Callable[[Request, Responder], Awaitable[None]]
 
 _EXPLANATION: Final = """
 etcd received your request, but the Host header was unrecognized.
@@ -35,11 +40,11 @@ _NAMED_CERTIFICATE: Final = (
 
 
 class Access:
-    """Lets requests through to a handler, or answers them itself."""
+    """Passes requests to a handler, or answers them itself."""
 
     def __init__(
         self,
-        handler: Handler,
+        handler: PageHandler,
         logger: Logger,
         *,
         origins: Collection[str],
@@ -48,8 +53,8 @@ class Access:
     ) -> None:
         """Guard handler; origins and hosts as --cors and --host-whitelist have them.
 
-        is_common_name_refused tells whether the gateway must turn named client certificates away:
-        with authentication on, they would be a user elsewhere and are nobody here.
+        is_common_name_refused tells whether the gateway refuses client certificates with a common
+        name: with authentication on, gRPC takes that name as the user, and the gateway does not.
         """
         self._handler = handler
         self._logger = logger
@@ -57,8 +62,8 @@ class Access:
         self._hosts = frozenset(hosts) or frozenset({"*"})
         self._is_common_name_refused = is_common_name_refused
 
-    async def serve(self, request: Request, respond: Responder) -> None:
-        """Answer one request, or have it answered."""
+    async def serve(self, request: PageRequest, respond: Responder) -> None:
+        """Answer one request, or pass it to the handler."""
         if request.raw_path.startswith(OLD_PREFIX):
             request = _renamed(request)
         if not request.is_tls:
@@ -80,9 +85,9 @@ class Access:
         if request.method == "OPTIONS":
             await respond.whole(200, headers, b"")
             return
-        await self._handler(request, _Shared(respond, headers) if headers else respond)
+        await self._handler(request, _WithHeaders(respond, headers) if headers else respond)
 
-    def _cors(self, origin: str) -> Headers:
+    def _cors(self, origin: str) -> HttpHeaders:
         allowed = "*" if "*" in self._origins else origin
         if allowed != "*" and allowed not in self._origins:
             return []
@@ -93,17 +98,17 @@ class Access:
         ]
 
 
-class _Shared:
-    """A responder that puts headers before every answer's own."""
+class _WithHeaders:
+    """A responder that adds headers to every response."""
 
-    def __init__(self, respond: Responder, headers: Headers) -> None:
+    def __init__(self, respond: Responder, headers: HttpHeaders) -> None:
         self._respond = respond
         self._headers = headers
 
-    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+    async def whole(self, status: int, headers: HttpHeaders, body: bytes) -> None:
         await self._respond.whole(status, self._headers + headers, body)
 
-    async def start(self, status: int, headers: Headers) -> None:
+    async def start(self, status: int, headers: HttpHeaders) -> None:
         await self._respond.start(status, self._headers + headers)
 
     async def write(self, data: bytes) -> None:
@@ -112,7 +117,7 @@ class _Shared:
     async def finish(self) -> None:
         await self._respond.finish()
 
-    async def upgrade(self, headers: Headers) -> Socket:
+    async def upgrade(self, headers: HttpHeaders) -> UpgradedConnection:
         return await self._respond.upgrade(headers)
 
 
@@ -125,8 +130,8 @@ def host_name(host: str) -> str:
     return name if colon and ":" not in name else host
 
 
-def _renamed(request: Request) -> Request:
-    return Request(
+def _renamed(request: PageRequest) -> PageRequest:
+    return PageRequest(
         method=request.method,
         target=request.target.replace(OLD_PREFIX, PREFIX, 1),
         headers=request.headers,

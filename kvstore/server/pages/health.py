@@ -1,4 +1,4 @@
-"""/health, /livez and /readyz: what the member says of itself, in etcd's words.
+"""/health, /livez and /readyz: the member's health, with etcd's texts.
 
     GET /health                  200 {"health":"true","reason":""}
                                  503 {"health":"false","reason":"ALARM NOSPACE"}
@@ -6,9 +6,9 @@
                                  503 [-]non_learner failed: not supported for learner ...
     GET /readyz/linearizable_read
 
-/health looks at alarms, leader and a read, in this order, and says the first that fails;
-?serializable=true leaves the leader out, ?exclude=NOSPACE an alarm. /livez and /readyz run all
-their checks but those of ?exclude and tell all results when one fails or ?verbose asks.
+/health checks alarms, leader and a read, in this order, and reports the first that fails;
+?serializable=true skips the leader, ?exclude=NOSPACE an alarm. /livez and /readyz run all their
+checks except those of ?exclude, and report all results if one fails or with ?verbose.
 
 The results are counted in `HealthCounts`, for the metrics page.
 """
@@ -22,7 +22,9 @@ from typing import Final
 
 from kvstore.batch import AS_ROOT
 from kvstore.http.exchange import (
-    Request,
+    NO_SNIFF,
+    PLAIN_TEXT,
+    PageRequest,
     Responder,
     method_not_allowed,
     not_found,
@@ -35,10 +37,10 @@ from kvstore.wire.gen import rpc_pb2 as pb
 
 _REASONS: Final = {"NOSPACE": "ALARM NOSPACE", "CORRUPT": "ALARM CORRUPT"}
 _ALARM: Final = re.compile(r"memberID:[0-9]+ +alarm:([0-9A-Za-z]+)")  # a line of Status.errors
-_GRACE_S: Final = 1.0  # the node's own timeout comes first, with its own text
-_READ_KEY: Final = b"\0"  # any key does: what counts is that a read is answered
+_GRACE_S: Final = 1.0  # longer than the node's own timeout, whose error text is more exact
+_READ_KEY: Final = b"\0"  # any key will do: only whether the read succeeds matters
 
-Check = Callable[[], Awaitable[str]]  # → why it fails; empty: it does not
+Check = Callable[[], Awaitable[str]]  # → the reason of a failure; empty: it passes
 
 
 @dataclass(slots=True)
@@ -54,19 +56,19 @@ class HealthCounts:
 
 
 class NodeHealth:
-    """Questions to the node, each answered as by an internal caller with every right."""
+    """Calls of the node as an internal caller with root's permission."""
 
     def __init__(self, client: LocalClient, request_timeout_s: float) -> None:
-        """Ask through client; a read is given up after request_timeout_s."""
+        """Call through client; a read fails after request_timeout_s."""
         self._client = client
         self._timeout_s = request_timeout_s
 
     async def status(self) -> pb.StatusResponse:
-        """Return leader, alarms, versions and whether the member is a learner."""
+        """Return the leader, the alarms, the versions and whether the member is a learner."""
         return pb.StatusResponse.FromString(await self._call(rpc.STATUS, b""))
 
-    async def read_fault(self, *, serializable: bool) -> str:
-        """Read one key; return why that fails, or an empty text."""
+    async def read_error(self, *, serializable: bool) -> str:
+        """Read one key; return the error, or an empty text."""
         request = pb.RangeRequest(key=_READ_KEY, keys_only=True, limit=1, serializable=serializable)
         try:
             await self._call(rpc.RANGE, request.SerializeToString())
@@ -105,7 +107,7 @@ class HealthPages:
             paths += [f"/{kind}", *[f"/{kind}/{name}" for name in checks]]
         return paths
 
-    async def serve(self, request: Request, respond: Responder) -> None:
+    async def serve(self, request: PageRequest, respond: Responder) -> None:
         """Answer one request."""
         if request.method != "GET":
             await method_not_allowed(respond, "GET")
@@ -121,21 +123,17 @@ class HealthPages:
 
     # /health
 
-    async def _health(self, request: Request, respond: Responder) -> None:
+    async def _health(self, request: PageRequest, respond: Responder) -> None:
         excluded = frozenset(request.query.get("exclude", ()))
         is_serializable = request.query.get("serializable", [""])[0] == "true"
-        reason = await self._first_fault(excluded, is_serializable=is_serializable)
-        health = {"health": "false" if reason else "true", "reason": reason}
-        text = json.dumps(health, separators=(",", ":"), ensure_ascii=False)
+        reason = await self._first_failure(excluded, is_serializable=is_serializable)
         if reason:
             self._counts.failures += 1
-            self._logger.warning("/health error", output=text, status_code=503)
-            await plain_error(respond, 503, text)
-            return
-        self._counts.successes += 1
-        await respond.whole(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
+        else:
+            self._counts.successes += 1
+        await answer_health(respond, reason, self._logger)
 
-    async def _first_fault(self, excluded: frozenset[str], *, is_serializable: bool) -> str:
+    async def _first_failure(self, excluded: frozenset[str], *, is_serializable: bool) -> str:
         try:
             status = await self._node.status()
             for alarm in alarms_of(status):
@@ -143,14 +141,14 @@ class HealthPages:
                     return _REASONS.get(alarm, "ALARM UNKNOWN")
             if not is_serializable and status.leader == 0:
                 return "RAFT NO LEADER"
-            fault = await self._node.read_fault(serializable=is_serializable)
+            failure = await self._node.read_error(serializable=is_serializable)
         except CallRefusedError as refused:
-            fault = refused.text
-        return f"RANGE ERROR:{fault}" if fault else ""
+            failure = refused.text
+        return f"RANGE ERROR:{failure}" if failure else ""
 
     # /livez, /readyz
 
-    def _chosen(self, kind: str, request: Request) -> list[str]:
+    def _chosen(self, kind: str, request: PageRequest) -> list[str]:
         checks = self._checks[kind]
         excluded = {name for name in request.query.get("exclude", ()) if name}
         unknown = excluded - checks.keys()
@@ -161,26 +159,22 @@ class HealthPages:
         return [name for name in checks if name not in excluded]
 
     async def _checked(
-        self, kind: str, names: list[str], request: Request, respond: Responder
+        self, kind: str, names: list[str], request: PageRequest, respond: Responder
     ) -> None:
         checks = self._checks[kind]
-        faults = await asyncio.gather(*[_fault(checks[name]) for name in names])
+        failures = await asyncio.gather(*[_failure(checks[name]) for name in names])
         lines = ""
-        for name, fault in zip(names, faults, strict=True):
-            self._count(kind, name, is_good=not fault)
-            lines += f"[-]{name} failed: {fault}\n" if fault else f"[+]{name} ok\n"
-        if any(faults):
+        for name, failure in zip(names, failures, strict=True):
+            self._count(kind, name, is_good=not failure)
+            lines += f"[-]{name} failed: {failure}\n" if failure else f"[+]{name} ok\n"
+        if any(failures):
             self._logger.error(
                 "Health check error", path=request.path, reason=lines, status_code=503
             )
             await plain_error(respond, 503, lines)
             return
-        headers = [
-            ("Content-Type", "text/plain; charset=utf-8"),
-            ("X-Content-Type-Options", "nosniff"),
-        ]
         text = lines + "ok\n" if "verbose" in request.query else "ok\n"
-        await respond.whole(200, headers, text.encode())
+        await respond.whole(200, [PLAIN_TEXT, NO_SNIFF], text.encode())
 
     def _count(self, kind: str, name: str, *, is_good: bool) -> None:
         counts = self._counts
@@ -189,10 +183,10 @@ class HealthPages:
         counts.totals[key] = counts.totals.get(key, 0) + 1
 
     async def _serializable_read(self) -> str:
-        return await self._node.read_fault(serializable=True)
+        return await self._node.read_error(serializable=True)
 
     async def _linearizable_read(self) -> str:
-        return await self._node.read_fault(serializable=False)
+        return await self._node.read_error(serializable=False)
 
     async def _data_corruption(self) -> str:
         alarms = alarms_of(await self._node.status())
@@ -202,14 +196,25 @@ class HealthPages:
         return "not supported for learner" if (await self._node.status()).isLearner else ""
 
 
+async def answer_health(respond: Responder, reason: str, logger: Logger) -> None:
+    """Answer a request for /health; reason: why it is not healthy, empty if it is."""
+    health = {"health": "false" if reason else "true", "reason": reason}
+    text = json.dumps(health, separators=(",", ":"), ensure_ascii=False)
+    if reason:
+        logger.warning("/health error", output=text, status_code=503)
+        await plain_error(respond, 503, text)
+        return
+    await respond.whole(200, [PLAIN_TEXT], text.encode())
+
+
 def alarms_of(status: pb.StatusResponse) -> list[str]:
     """Return the names of the alarms that are raised, in the cluster's order."""
     found = [_ALARM.fullmatch(each) for each in status.errors]
     return [each[1] for each in found if each is not None]
 
 
-async def _fault(check: Check) -> str:
-    """Run a check; one that cannot be made has failed."""
+async def _failure(check: Check) -> str:
+    """Run a check; an exception is a failure."""
     try:
         return await check()
     except CallRefusedError as refused:

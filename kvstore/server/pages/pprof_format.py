@@ -1,4 +1,4 @@
-"""Stacks that were sampled, as the profile.proto that `go tool pprof` and its like read.
+"""Sampled stacks as a profile.proto, which `go tool pprof` and similar tools read.
 
     {(("main", "x.py", 10), ("leaf", "x.py", 20)): 3}   3 samples of leaf called by main
 
@@ -29,7 +29,7 @@ _PERIOD: Final = 12
 def profile(
     samples: Mapping[Stack, int], *, unix_ns: int, duration_ns: int, period_ns: int
 ) -> bytes:
-    """Return a gzipped profile of samples taken every period_ns from unix_ns on."""
+    """Return a gzipped profile of samples taken every period_ns since unix_ns."""
     strings = {"": 0}
 
     def text(value: str) -> int:

@@ -1,13 +1,13 @@
-"""/debug/pprof: what of Go's profiles a Python process can tell, if --enable-pprof.
+"""/debug/pprof: those of Go's profiles that a Python process can give, with --enable-pprof.
 
     profile?seconds=30    every thread's stack, sampled 100 times a second, as a pprof file
-    goroutine?debug=2     every thread's stack now, as text (threads are what there is)
-    heap, allocs          what the collector and the allocator count, as text
+    goroutine?debug=2     every thread's stack now, as text (threads instead of goroutines)
+    heap, allocs          counters of the collector and the allocator, as text
     cmdline, symbol       as in Go
-    trace, block, mutex, threadcreate    do not apply: 404 and the reason
+    trace, block, mutex, threadcreate    not supported: 404 and the reason
 
-A profile counts threads that hold or wait for the interpreter alike, but those that wait for their
-sockets or queues are left out, as idle ones. One profile runs at a time.
+A profile counts threads that hold the interpreter lock and those that wait for it. Threads that
+wait for sockets or queues are idle and are left out. One profile runs at a time.
 """
 
 import asyncio
@@ -21,22 +21,23 @@ from html import escape
 from types import FrameType
 from typing import Final
 
-from kvstore.http.exchange import Headers, Request, Responder, plain_error
+from kvstore.batch import HttpHeaders
+from kvstore.http.exchange import PageRequest, Responder, plain_error
 from kvstore.server.pages.pprof_format import Frame, Stack, profile
+from kvstore.units import SECOND_NS
 
 PREFIX: Final = "/debug/pprof/"
 SECONDS_MAX: Final = 300
 _SECONDS_DEFAULT: Final = 30
 _PERIOD_NS: Final = 10_000_000
 _DEPTH_MAX: Final = 128
-_SECOND_NS: Final = 1_000_000_000
 
 _IDLE: Final = frozenset({"select", "poll", "wait", "accept", "recv", "_worker"})
-_TEXT: Final[Headers] = [
+_TEXT: Final[HttpHeaders] = [
     ("Content-Type", "text/plain; charset=utf-8"),
     ("X-Content-Type-Options", "nosniff"),
 ]
-_NOT_HERE: Final = {
+_UNSUPPORTED: Final = {
     "trace": "execution traces are Go's own",
     "block": "this server has no profile of waiting",
     "mutex": "this server has no profile of locks",
@@ -58,7 +59,7 @@ class Profiles:
     def __init__(self) -> None:
         self._is_profiling = False
 
-    async def serve(self, request: Request, respond: Responder) -> None:
+    async def serve(self, request: PageRequest, respond: Responder) -> None:
         """Answer one request."""
         name = request.path.removeprefix(PREFIX)
         if name == "":
@@ -75,12 +76,12 @@ class Profiles:
             await respond.whole(200, _TEXT, _heap().encode())
         elif name == "profile":
             await self._profile(request, respond)
-        elif name in _NOT_HERE:
-            await plain_error(respond, 404, f"Unknown profile: {_NOT_HERE[name]}")
+        elif name in _UNSUPPORTED:
+            await plain_error(respond, 404, f"Unknown profile: {_UNSUPPORTED[name]}")
         else:
             await plain_error(respond, 404, "Unknown profile", [("X-Go-Pprof", "1")])
 
-    async def _profile(self, request: Request, respond: Responder) -> None:
+    async def _profile(self, request: PageRequest, respond: Responder) -> None:
         text = request.query.get("seconds", [""])[0]
         seconds = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         seconds = seconds or _SECONDS_DEFAULT
@@ -96,11 +97,11 @@ class Profiles:
             )
             return
         self._is_profiling = True
-        enough = threading.Event()
+        stopped = threading.Event()
         try:
-            body = await asyncio.to_thread(_sample, seconds, enough)
+            body = await asyncio.to_thread(_sample, seconds, stopped)
         finally:
-            enough.set()
+            stopped.set()
             self._is_profiling = False
         headers = [
             ("Content-Disposition", 'attachment; filename="profile"'),
@@ -110,13 +111,13 @@ class Profiles:
         await respond.whole(200, headers, body)
 
 
-def _sample(seconds: int, enough: threading.Event) -> bytes:
-    """Sample for some seconds, or until it is enough; return the profile."""
+def _sample(seconds: int, stopped: threading.Event) -> bytes:
+    """Sample for some seconds, or until stopped is set; return the profile."""
     own = threading.get_ident()
     samples: Counter[Stack] = Counter()
     unix_ns, start_ns = time.time_ns(), time.monotonic_ns()
-    end_ns = start_ns + seconds * _SECOND_NS
-    while time.monotonic_ns() < end_ns and not enough.wait(_PERIOD_NS / _SECOND_NS):
+    end_ns = start_ns + seconds * SECOND_NS
+    while time.monotonic_ns() < end_ns and not stopped.wait(_PERIOD_NS / SECOND_NS):
         for thread_id, frame in sys._current_frames().items():  # noqa: SLF001 — the only way
             if thread_id != own and frame.f_code.co_name not in _IDLE:
                 samples[_stack(frame)] += 1

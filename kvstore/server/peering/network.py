@@ -1,4 +1,4 @@
-"""The links to the other members, with what they need of this process's rooms."""
+"""Makes the links to the other members from the configuration and the node's parts."""
 
 from collections.abc import Callable
 
@@ -23,12 +23,11 @@ def open_network(
     on_removed: Callable[[str], None],
     logger: Logger,
 ) -> PeerNetwork:
-    """Take the peer addresses; ConfigError if one cannot be had. Nothing is sent before start().
+    """Listen on the peer addresses; ConfigError if one cannot be used. Sends nothing yet.
 
-    on_removed is called, in any thread, when another member says that this one was removed.
+    on_removed is called, in any thread, when another member reports that this one was removed.
     """
-    election_s = config.election_timeout_ms / 1000
-    read_timeout_s = _timeout_s(config, "raft-read-timeout", logger)
+    read_timeout_s = _timeout_s("raft-read-timeout", config.raft_read_timeout_s, logger)
     membership = parts.membership
     files = DatabaseFiles(places.member, places.tmp)
     network = PeerNetwork(
@@ -39,15 +38,15 @@ def open_network(
                 config.initial_advertise_peer_urls,
             ),
             peer_tls_of(config),
-            dial_timeout_s=1 + election_s,
-            request_timeout_s=5 + 2 * election_s,
+            dial_timeout_s=1 + config.election_timeout_ms / 1000,
+            request_timeout_s=config.request_timeout_s,
             probe_interval_s=read_timeout_s - 1,
             read_timeout_s=read_timeout_s,
-            write_timeout_s=_timeout_s(config, "raft-write-timeout", logger),
-            reuse_port=bool(config.values["socket-reuse-port"]),
+            write_timeout_s=_timeout_s("raft-write-timeout", config.raft_write_timeout_s, logger),
+            reuse_port=config.socket_reuse_port,
         ),
         source=files,
-        receiver=SnapshotReceiver(places.snap, files.take, logger),
+        receiver=SnapshotReceiver(places.snap, files.begin_import, logger),
         questions=PeerQuestions(
             side.client,
             side.submit,
@@ -66,9 +65,8 @@ def open_network(
     return network
 
 
-def _timeout_s(config: Config, flag: str, logger: Logger) -> float:
-    """Return a timeout of peer connections, as etcd raises it."""
-    given_s = int(str(config.values[flag])) / 1e9
+def _timeout_s(flag: str, given_s: float, logger: Logger) -> float:
+    """Return a timeout of peer connections, raised to the minimum as etcd does."""
     if given_s < TIMEOUT_S_MIN:
         logger.info(f"{flag} increased to minimum value: {TIMEOUT_S_MIN:g}s")
     return max(given_s, TIMEOUT_S_MIN)

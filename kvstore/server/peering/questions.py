@@ -1,14 +1,14 @@
-"""What other members ask this one over HTTP, answered through the process's own client.
+"""The HTTP requests of other members, answered through the process's own client.
 
-    /version, /members             what this member knows
+    /version, /members             the state of this member
     /members/promote/<id>          a promotion forwarded to the leader
     /members/hashkv                a hash of the store
     /leases, /leases/internal      renewals and times to live, which only the leader can answer
-    /downgrade/enabled             after a read-index
+    /downgrade/enabled             after a read index
 
-Bodies, statuses and texts are etcd's. Methods have been checked by the peer port; questions about
-leases, members and hashes come from members, who are let in by TLS if at all: there is no other
-permission to look at, but for a promotion, which carries its client's token.
+Bodies, statuses and texts are etcd's. The peer port has checked the method. Only TLS authenticates
+members: requests about leases, members and hashes need no other permission, except a promotion,
+which carries its client's token.
 """
 
 import json
@@ -28,7 +28,7 @@ from kvstore.errors import (
     TIMEOUT_WAIT_APPLY,
 )
 from kvstore.peers.identity import CLUSTER_ID_MISMATCH
-from kvstore.peers.listener import Reply, Request, plain
+from kvstore.peers.listener import PeerRequest, Reply, plain
 from kvstore.runtime.local_client import CallRefusedError, LocalClient
 from kvstore.types import SERVER_VERSION, ClusterId
 from kvstore.wire import rpc
@@ -56,7 +56,7 @@ Submit = Callable[[Coroutine[Any, Any, Reply]], Future[Reply]]
 
 
 class Facts(NamedTuple):
-    """What can be told without asking the node; the functions are called in the loop's thread."""
+    """The answers that need no call to the node; the functions are called in the loop's thread."""
 
     cluster_id: ClusterId
     cluster_version: Callable[[], str | None]  # "3.7.0"; None: not decided
@@ -67,17 +67,17 @@ class PeerQuestions:
     """Answers for the peer port."""
 
     def __init__(self, client: LocalClient, submit: Submit, facts: Facts) -> None:
-        """submit runs a coroutine where client may be used."""
+        """submit runs a coroutine in the loop of client."""
         self._client = client
         self._submit = submit
         self._facts = facts
         self._cluster = ("X-Etcd-Cluster-ID", f"{facts.cluster_id:x}")
 
-    def ask(self, request: Request, body: bytes) -> Future[Reply]:
+    def ask(self, request: PeerRequest, body: bytes) -> Future[Reply]:
         """Answer a request; from any thread."""
         return self._submit(self.answer(request, body))
 
-    async def answer(self, request: Request, body: bytes) -> Reply:
+    async def answer(self, request: PeerRequest, body: bytes) -> Reply:
         """Answer a request."""
         path = request.path
         try:
@@ -127,7 +127,7 @@ class PeerQuestions:
             )
             for member in rows
         ]
-        # Go writes a list that never was as null.
+        # Go writes a nil list as null.
         body = b"[" + b",".join(texts) + b"]\n" if texts else b"null\n"
         return Reply(200, [self._cluster, _JSON], body)
 
@@ -148,7 +148,7 @@ class PeerQuestions:
             return Reply(500, [self._cluster, _JSON], b'{"message":"Internal Server Error"}')
         return self._list(pb.MemberPromoteResponse.FromString(answer).members)
 
-    async def _hash_kv(self, request: Request, body: bytes) -> Reply:
+    async def _hash_kv(self, request: PeerRequest, body: bytes) -> Reply:
         cluster_id = request.headers.get("x-etcd-cluster-id", "")
         if cluster_id and cluster_id != f"{self._facts.cluster_id:x}":
             return plain(412, CLUSTER_ID_MISMATCH)
@@ -227,7 +227,7 @@ def _lease_refused(text: str, otherwise: int = 400) -> Reply:
 
 
 def _revision(body: bytes) -> int | None:
-    """Return the revision of {"revision": N}, 0 if it has none; None if it is no such object."""
+    """Return the revision of {"revision": N}, 0 if there is none; None if body is invalid."""
     try:
         row = json.loads(body)
     except (ValueError, RecursionError):

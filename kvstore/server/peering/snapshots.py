@@ -1,13 +1,13 @@
-"""Database files of snapshots: made for members that need one, taken from the leader.
+"""Database files of snapshots: written for members that need one, imported from the leader.
 
-    SNAP message ──► child process writes the last commit as an etcd database, names its position
-    first ──► a message that names that position ──► the links send what is written, as it is
+    SNAP message ──► child process: reports its position, writes the last commit as a database
+                ──► a message with that position, then the file as it is written ──► the links
 
-    a file being received ──► child process makes a state of what has come, beside the current one
+    a file being received ──► child process: makes a state of it, beside the current one
 
-The children are `kvstore.storage.snapshots.peer_writer` and `taker`: the turn shares no
-interpreter with them. What the writer reads may be a commit later than the one the message was made
-at, so position, configuration and member list come from that commit itself.
+The children are `kvstore.storage.snapshots.peer_writer` and `importer`, so that the turn does not
+share its interpreter with them. The writer may read a later commit than the one the message was
+made at, so position, configuration and member list come from that commit.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ from typing import IO, Final
 from kvstore.errors import KvstoreError
 from kvstore.peers.snapshot_sender import PIECE_BYTES, OpenSnapshot
 from kvstore.raft.model import Message, Snapshot
-from kvstore.storage.snapshots.arrival import PipeArrival, is_due, word
+from kvstore.storage.snapshots.arrival import PipeArrival, is_report_due, report
 from kvstore.storage.snapshots.peer_head import snapshot_of
 from kvstore.wire.varint import WireError
 
@@ -31,15 +31,15 @@ RUN_SECONDS_MAX: Final = 1200
 _END_SECONDS_MAX: Final = 10
 _PACKAGE_ROOT: Final = Path(__file__).resolve().parents[3]
 _PREFIX: Final = "peer-snapshot-"
-_COMPLAINT_CHARACTERS_MAX: Final = 2000
+_ERROR_CHARACTERS_MAX: Final = 2000
 
 
 class SnapshotError(KvstoreError):
-    """A database file could not be made, or no state of one."""
+    """A database file could not be written or imported."""
 
 
 class DatabaseFiles:
-    """Runs the processes; removes the files."""
+    """Runs the child processes and removes their files."""
 
     def __init__(self, member_dir: Path, tmp_dir: Path) -> None:
         """Write the state under member_dir to files in tmp_dir; removes older such files.
@@ -58,7 +58,7 @@ class DatabaseFiles:
 
     @contextmanager
     def open(self, message: Message) -> Iterator[OpenSnapshot]:
-        """Have the state written as it is committed, at message's position or after it."""
+        """Write the last commit, which is at message's position or after it."""
         path = self._tmp_dir / f"{_PREFIX}{next(self._numbers)}"
         arguments = ["peer_writer", str(self._member_dir), str(path)]
         try:
@@ -66,27 +66,27 @@ class DatabaseFiles:
                 child.limit_time()
                 snapshot = child.read_position()
                 with FileIO(path) as file:
-                    path.unlink()  # the room is free again as soon as both ends have closed it
+                    path.unlink()  # its space is freed once both processes have closed it
                     _check_position(snapshot, message)
-                    named = Message(
+                    positioned = Message(
                         message.type, message.to, message.from_, message.term, snapshot=snapshot
                     )
-                    yield OpenSnapshot(named, child.read_file(file))
+                    yield OpenSnapshot(positioned, child.read_file(file))
         finally:
             path.unlink(missing_ok=True)
 
     @contextmanager
-    def take(self, index: int, path: Path) -> Iterator["Taking"]:
-        """Have a state made, beside the current one, of a database that came with a snapshot.
+    def begin_import(self, index: int, path: Path) -> Iterator["DatabaseImport"]:
+        """Make a state, beside the current one, of a database that came with a snapshot.
 
-        The snapshot stands at index; the file at path is still growing. Raises SnapshotError.
+        index is the snapshot's; the file at path is still growing. Raises SnapshotError.
         """
-        arguments = ["taker", str(self._member_dir), str(index), str(path)]
+        arguments = ["importer", str(self._member_dir), str(index), str(path)]
         with self._child("taking the snapshot", arguments) as child:
-            yield Taking(child)
+            yield DatabaseImport(child)
 
     def stop(self) -> None:
-        """End the processes under way, and begin no other."""
+        """End the running processes; start no other."""
         with self._lock:
             self._is_stopping = True
             running = list(self._running)
@@ -95,7 +95,7 @@ class DatabaseFiles:
 
     @contextmanager
     def _child(self, doing: str, arguments: Sequence[str]) -> Iterator["_Child"]:
-        """Run a module of the storage room until the end of the block."""
+        """Run a module of kvstore.storage.snapshots until the end of the block."""
         with self._lock:
             if self._is_stopping:
                 raise SnapshotError("this member is stopping")
@@ -109,28 +109,28 @@ class DatabaseFiles:
                 self._running.discard(child)
 
 
-class Taking:
-    """A state being made of a file that grows; for one thread."""
+class DatabaseImport:
+    """The import of a file that is still growing; for one thread."""
 
     def __init__(self, child: "_Child") -> None:
         self._child = child
-        self._told_bytes = 0
+        self._reported_bytes = 0
 
-    def grown(self, size_bytes: int) -> None:
-        """Tell that the file has so many bytes now; SnapshotError if it is of no use."""
-        if is_due(size_bytes, self._told_bytes):
-            self._told_bytes = size_bytes
-            self._child.tell(word(size_bytes))
+    def report_growth(self, size_bytes: int) -> None:
+        """Report the file's size; SnapshotError if the import has failed."""
+        if is_report_due(size_bytes, self._reported_bytes):
+            self._reported_bytes = size_bytes
+            self._child.send(report(size_bytes))
 
     def finish(self, size_bytes: int) -> None:
-        """Tell that the file is whole; return when the state is complete and durable."""
+        """Report that the file is complete; return when the state is complete and durable."""
         self._child.limit_time()
-        self._child.tell(word(size_bytes, is_whole=True))
+        self._child.send(report(size_bytes, is_complete=True))
         self._child.check()
 
 
 class _Child:
-    """One process of ours."""
+    """One child process."""
 
     def __init__(self, doing: str, arguments: Sequence[str]) -> None:
         self._doing = doing
@@ -143,22 +143,22 @@ class _Child:
             cwd=_PACKAGE_ROOT,  # where -m finds the package if it is not installed
         )
         self._timer: threading.Timer | None = None
-        self._is_late = False
+        self._has_timed_out = False
 
     def limit_time(self) -> None:
-        """Kill it if it runs for RUN_SECONDS_MAX from now on."""
-        self._timer = threading.Timer(RUN_SECONDS_MAX, self._be_late)
+        """Kill it if it runs for another RUN_SECONDS_MAX."""
+        self._timer = threading.Timer(RUN_SECONDS_MAX, self._time_out)
         self._timer.daemon = True
         self._timer.start()
 
     def kill(self) -> None:
-        """End it from any thread; what waits for it is let go."""
+        """Kill it, from any thread; whoever waits for it gets an error."""
         self._process.kill()
 
     def end(self) -> None:
-        """Have it end, if it has not, and let go of all that belongs to it.
+        """Make it end, if it has not, and close its pipes.
 
-        Without its pipes it gives up and clears up after itself; if it does not, it is killed.
+        Once its pipes are closed it removes its files and ends; if it does not, it is killed.
         """
         process = self._process
         if self._timer is not None:
@@ -172,7 +172,7 @@ class _Child:
             process.wait()
         _pipe(process.stderr).close()
 
-    def tell(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         """Write to its standard input."""
         try:
             _pipe(self._process.stdin).write(data)
@@ -181,7 +181,7 @@ class _Child:
             raise
 
     def read_position(self) -> Snapshot:
-        """Return what a writer says first: where its state stands."""
+        """Return what a writer reports first: the position of its state."""
         length = int.from_bytes(self._read(4), "big")
         try:
             return snapshot_of(self._read(length))
@@ -190,7 +190,7 @@ class _Child:
             raise SnapshotError(text) from error
 
     def read_file(self, file: FileIO) -> Iterator[bytes]:
-        """Yield the file as it is written; SnapshotError if the writer gives up."""
+        """Yield the file as it is written; SnapshotError if the writer fails."""
         size_bytes = int.from_bytes(self._read(8), "big")
         arrival = PipeArrival(_pipe(self._process.stdout).fileno())
         sent = 0
@@ -202,18 +202,18 @@ class _Child:
                     raise SnapshotError(f"{self._doing}: the file ends before {written} bytes")
                 sent += len(piece)
                 yield piece
-        self._wait(arrival, size_bytes + 1)  # its last word
+        self._wait(arrival, size_bytes + 1)  # its last report
         self.check()
 
     def check(self) -> None:
-        """Wait for its end; SnapshotError says what it complained of."""
-        complaint = _pipe(self._process.stderr).read() or b""
+        """Wait for its end; SnapshotError with its error output if it failed."""
+        error = _pipe(self._process.stderr).read() or b""
         code = self._process.wait()
-        if self._is_late:
+        if self._has_timed_out:
             raise SnapshotError(f"{self._doing} took longer than {RUN_SECONDS_MAX} s")
         if code != 0:
-            text = complaint.decode("utf-8", "replace").strip() or "no reason given"
-            text = text[-_COMPLAINT_CHARACTERS_MAX:]
+            text = error.decode("utf-8", "replace").strip() or "no reason given"
+            text = text[-_ERROR_CHARACTERS_MAX:]
             raise SnapshotError(f"{self._doing} failed with exit code {code}: {text}")
 
     def _wait(self, arrival: PipeArrival, size_bytes: int) -> int:
@@ -229,13 +229,13 @@ class _Child:
             piece = _pipe(self._process.stdout).read(size_bytes - len(data))
             if not piece:
                 self.check()
-                raise SnapshotError(f"{self._doing}: it ended without a word")
+                raise SnapshotError(f"{self._doing}: it ended without a report")
             data += piece
         return data
 
-    def _be_late(self) -> None:
+    def _time_out(self) -> None:
         if self._process.poll() is None:
-            self._is_late = True
+            self._has_timed_out = True
             self._process.kill()
 
 

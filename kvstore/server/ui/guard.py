@@ -1,10 +1,10 @@
-"""Who may see the status page: anyone while authentication is off, root once it is on.
+"""Access to the status page: anyone while authentication is off, root once it is on.
 
-    Authorization: Basic <user:password>     asked for by the browser; checked with Authenticate
-    Authorization: <token>, Bearer <token>   as the gateway takes it
+    Authorization: Basic <user:password>     from the browser's prompt; checked with Authenticate
+    Authorization: <token>, Bearer <token>   as for the gateway
 
-What was found out holds for HOLD_S, so a page that is looked at does not hash a password every
-other second. Only digests of credentials are remembered.
+An accepted credential is cached for CACHED_S, so that an open page does not hash a password every
+other second. Only digests of credentials are cached.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from collections.abc import Callable
 from typing import Final
 
 from kvstore.errors import Code
-from kvstore.node.limits import SECOND_NS
 from kvstore.runtime.clock import Clock
 from kvstore.runtime.local_client import CallRefusedError, LocalClient
+from kvstore.units import SECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 
-HOLD_S: Final = 30
-REMEMBERED_MAX: Final = 64
-_LOGINS_MAX: Final = 4  # at once: each costs a password hash
+CACHED_S: Final = 30
+CACHED_MAX: Final = 64
+_LOGINS_MAX: Final = 4  # concurrent, because each costs a password hash
 _TIMEOUT_S: Final = 10.0
 
-Refused = tuple[int, str]  # HTTP status, why
+Refused = tuple[int, str]  # HTTP status, reason
 
 
 class Guard:
@@ -38,11 +38,11 @@ class Guard:
         self._client = client
         self._is_auth_enabled = is_auth_enabled
         self._clock = clock
-        self._known: dict[bytes, int] = {}  # digest of what let somebody in → until when, ns
+        self._known: dict[bytes, int] = {}  # digest of an accepted credential → its expiry, ns
         self._logins = asyncio.Semaphore(_LOGINS_MAX)
 
     async def check(self, authorization: str) -> Refused | None:
-        """Return why the page is not shown, or None."""
+        """Return why the page is refused, or None."""
         if not self._is_auth_enabled():
             return None
         if not authorization:
@@ -62,20 +62,20 @@ class Guard:
             return 503, refused.text
         except ValueError as error:
             return 401, str(error)
-        if len(self._known) >= REMEMBERED_MAX:
+        if len(self._known) >= CACHED_MAX:
             self._known.clear()
-        self._known[digest] = now_ns + HOLD_S * SECOND_NS
+        self._known[digest] = now_ns + CACHED_S * SECOND_NS
         return None
 
     async def _admit(self, authorization: str) -> None:
-        """Raise CallRefusedError, or ValueError, unless it is root's."""
+        """Raise CallRefusedError, or ValueError, unless the credential is root's."""
         scheme, _, rest = authorization.partition(" ")
         if scheme.lower() == "basic":
             async with self._logins:
                 token = await self._login(rest)
         else:
             token = rest.strip() if scheme.lower() == "bearer" else authorization
-        request = pb.AuthUserListRequest().SerializeToString()  # only root may ask for that
+        request = pb.AuthUserListRequest().SerializeToString()  # which only root may call
         await self._client.call(rpc.AUTH_USER_LIST, request, {"token": token}, _TIMEOUT_S)
 
     async def _login(self, encoded: str) -> str:

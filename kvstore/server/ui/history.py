@@ -1,9 +1,9 @@
-"""How the counters went: a sample every few seconds, in bounded memory, and what follows from two.
+"""The counters' history: a sample every few seconds, in bounded memory, and rates between samples.
 
-    samples   t0 ─ t1 ─ t2 ─ ... ─ tn        counters as they stood
-    rates        r1   r2   ...   rn          differences by time
+    samples   t0 ─ t1 ─ t2 ─ ... ─ tn        values of the counters
+    rates        r1   r2   ...   rn          differences per second
 
-Durations come from histograms: of the difference of two, the bound that holds a share of it.
+Durations are percentiles of the difference of two samples of a histogram.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ _RECENT_MS: Final = 60_000
 
 @dataclass(slots=True)
 class Sample:
-    """What the counters were at one moment."""
+    """The values of the counters at one moment."""
 
     at_ms: int  # monotonic
     counters: dict[str, int]
@@ -59,11 +59,11 @@ class History:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
 
     def add(self, sample: Sample) -> None:
-        """Take a sample; it must be later than those before."""
+        """Add a sample; it must be later than those before."""
         self._samples.append(sample)
 
     def rates(self) -> dict[str, list[float]]:
-        """Return each counter's rate per second between neighbours, the oldest first."""
+        """Return each counter's rate per second between consecutive samples, the oldest first."""
         samples = list(self._samples)
         names = samples[-1].counters if samples else {}
         return {
@@ -75,20 +75,20 @@ class History:
         }
 
     def ages_s(self) -> list[float]:
-        """Return how long before the last sample each rate was measured, in seconds."""
+        """Return the age of each rate before the last sample, in seconds."""
         samples = list(self._samples)
         return [round((samples[-1].at_ms - each.at_ms) / 1000, 1) for each in samples[1:]]
 
     def db_bytes(self) -> list[int]:
-        """Return the database's size, one for each rate."""
+        """Return the database's size at each rate's sample."""
         return [each.db_bytes for each in list(self._samples)[1:]]
 
     def sync_ms(self, bounds: Sequence[float]) -> dict[str, float | None]:
-        """Return what syncs of the log took in the last minute."""
+        """Return percentiles of the log's syncs in the last minute."""
         return self._durations([each.sync_counts for each in self._recent()], bounds)
 
     def commit_ms(self, bounds: Sequence[float]) -> dict[str, float | None]:
-        """Return what commits of the database took in the last minute."""
+        """Return percentiles of the database's commits in the last minute."""
         return self._durations([each.commit_counts for each in self._recent()], bounds)
 
     def _recent(self) -> list[Sample]:
@@ -110,7 +110,7 @@ class History:
 def percentile_ms(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
     """Return a duration that a share of the observations does not exceed; None if there are none.
 
-    Within a bucket they are taken to be spread evenly; what is above all bounds counts as the last.
+    Within a bucket observations are assumed evenly spread; above all bounds, the last one counts.
     """
     total = sum(counts)
     if total == 0:

@@ -1,8 +1,8 @@
-"""Which prefixes take the room: estimated from evenly spaced samples of the live keys.
+"""The sizes of prefixes, estimated from evenly spaced samples of the live keys.
 
-A round looks at ROUND_KEYS keys, the next one at others between them. The last ROUNDS_MAX rounds
-count, so the estimate settles within some looks at the page and follows what changes. It costs
-nothing while nobody looks.
+A round samples ROUND_KEYS keys, the next round others between them. The last ROUNDS_MAX rounds
+count, so the estimate becomes better with each request of the page and follows changes. Nothing is
+sampled while the page is not open.
 """
 
 from collections import defaultdict, deque
@@ -16,7 +16,7 @@ _OFFSET_STEP: Final = 2_654_435_761  # spreads the rounds' offsets
 
 
 class PrefixSize(NamedTuple):
-    """What is estimated of one prefix."""
+    """The estimate of one prefix."""
 
     prefix: bytes
     keys: int
@@ -24,7 +24,7 @@ class PrefixSize(NamedTuple):
 
 
 class PrefixSizes:
-    """The estimate."""
+    """The estimate of all prefixes."""
 
     def __init__(self) -> None:
         self._rounds: deque[list[tuple[bytes, int]]] = deque(maxlen=ROUNDS_MAX)
@@ -36,7 +36,7 @@ class PrefixSizes:
         return self._count * _OFFSET_STEP
 
     def add(self, sampled: list[tuple[bytes, int]]) -> None:
-        """Take a round: keys with the bytes of their records."""
+        """Add a round: keys with the sizes of their records in bytes."""
         self._rounds.append(sampled)
 
     def top(self, limit: int, key_count: int) -> list[PrefixSize]:

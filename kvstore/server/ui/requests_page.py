@@ -1,17 +1,17 @@
-"""/debug/requests: what is under way and what was slow, as one plain page of HTML.
+"""/debug/requests: open calls and slow requests, as one plain page of HTML.
 
-etcd serves Go's traces of its gRPC calls at this path when it logs at debug level. There is no
-trace of every call here; the page has what is known without one: the calls and streams that are
-open, by method, and the slow requests with their causes, as on the status page.
+etcd serves Go's traces of its gRPC calls at this path when it logs at debug level. Calls are not
+traced here; the page shows the open calls and streams by method, and the slow requests with their
+causes, as on the status page.
 """
 
 from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from kvstore.node.limits import MILLISECOND_NS
 from kvstore.server.metrics.calls import OpenCalls
 from kvstore.server.metrics.slow_requests import SlowRequest
+from kvstore.units import MILLISECOND_NS
 from kvstore.wire.rpc import METHODS
 
 PATH: Final = "/debug/requests"

@@ -1,7 +1,7 @@
-"""The paths of the status page, and the samples they live on.
+"""The paths of the status page, and the samples it shows.
 
-Everything is read between two turns and cheap; key sizes are sampled only while somebody looks, and
-no more often than SIZES_EVERY_S, however many look.
+Everything is read between two turns and cheap. Key sizes are sampled only while the page is open,
+and no more often than SIZES_EVERY_S, however many browsers show it.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from kvstore.http.exchange import Headers, Request, Responder, method_not_allowed
-from kvstore.http.site import Handler
+from kvstore.batch import HttpHeaders
+from kvstore.http.exchange import PageHandler, PageRequest, Responder, method_not_allowed
 from kvstore.server.metrics.gatherer import BusyError, Gatherer
 from kvstore.server.metrics.observer import MetricsObserver
 from kvstore.server.metrics.own_families import prefix_text
@@ -28,8 +28,8 @@ from kvstore.server.ui.view import PREFIXES_SHOWN, Json, take_view
 PATH: Final = "/ui"
 DATA_PATH: Final = "/ui/data"
 SIZES_EVERY_S: Final = 5.0
-_PATIENCE_S: Final = 2.0
-_QUICK_SAMPLES: Final = 5  # so that the first rates need not be waited for
+_TIMEOUT_S: Final = 2.0
+_QUICK_SAMPLES: Final = 5  # so that the first rates are there soon
 _QUICK_INTERVAL_S: Final = 1.0
 _SLOW_SHOWN: Final = 50
 _PAGE: Final = Path(__file__).with_name("page.html").read_bytes()
@@ -49,17 +49,17 @@ def _policy() -> str:
     )
 
 
-_COMMON: Final[Headers] = [
+_COMMON: Final[HttpHeaders] = [
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 ]
-_PAGE_HEADERS: Final[Headers] = [
+_PAGE_HEADERS: Final[HttpHeaders] = [
     ("Content-Type", "text/html; charset=utf-8"),
     ("Content-Security-Policy", _policy()),
     *_COMMON,
 ]
-_DATA_HEADERS: Final[Headers] = [("Content-Type", "application/json"), *_COMMON]
+_DATA_HEADERS: Final[HttpHeaders] = [("Content-Type", "application/json"), *_COMMON]
 
 
 class StatusPage:
@@ -73,9 +73,9 @@ class StatusPage:
         self._sizes = PrefixSizes()
         self._sizes_due_s = 0.0
 
-    def handlers(self, *, is_debugging: bool = False) -> dict[str, Handler]:
-        """Return what serves each path; is_debugging: with the page of requests."""
-        paths: dict[str, Handler] = {PATH: self._serve_page, DATA_PATH: self._serve_data}
+    def handlers(self, *, is_debugging: bool = False) -> dict[str, PageHandler]:
+        """Return the handler of each path; is_debugging: with the page of requests."""
+        paths: dict[str, PageHandler] = {PATH: self._serve_page, DATA_PATH: self._serve_data}
         if is_debugging:
             paths[requests_page.PATH] = self._serve_requests
         return paths
@@ -89,15 +89,15 @@ class StatusPage:
     async def _sample(self) -> None:
         sources = self._observer.sources
         try:
-            self._history.add(await self._gatherer.read(lambda: take_sample(sources), _PATIENCE_S))
+            self._history.add(await self._gatherer.read(lambda: take_sample(sources), _TIMEOUT_S))
         except BusyError:
-            return  # a turn that goes on leaves a gap, and the rates beside it span that
+            return  # a long turn: a sample is missing, and the next rate covers the gap
 
-    async def _serve_page(self, request: Request, respond: Responder) -> None:
+    async def _serve_page(self, request: PageRequest, respond: Responder) -> None:
         if await self._is_admitted(request, respond):
             await respond.whole(200, _PAGE_HEADERS, _PAGE)
 
-    async def _serve_data(self, request: Request, respond: Responder) -> None:
+    async def _serve_data(self, request: PageRequest, respond: Responder) -> None:
         if not await self._is_admitted(request, respond):
             return
         try:
@@ -107,13 +107,13 @@ class StatusPage:
             return
         await respond.whole(200, _DATA_HEADERS, _json(data))
 
-    async def _serve_requests(self, request: Request, respond: Responder) -> None:
+    async def _serve_requests(self, request: PageRequest, respond: Responder) -> None:
         if not await self._is_admitted(request, respond):
             return
         sources = self._observer.sources
         try:
             active = await self._gatherer.read(
-                lambda: sources.calls.open_by_method(sources.clock.monotonic_ns()), _PATIENCE_S
+                lambda: sources.calls.open_by_method(sources.clock.monotonic_ns()), _TIMEOUT_S
             )
         except BusyError as busy:
             await respond.whole(503, _PAGE_HEADERS, f"{busy}\n".encode())
@@ -121,7 +121,7 @@ class StatusPage:
         body = requests_page.render(active, list(self._observer.slow_requests.kept))
         await respond.whole(200, _PAGE_HEADERS, body)
 
-    async def _is_admitted(self, request: Request, respond: Responder) -> bool:
+    async def _is_admitted(self, request: PageRequest, respond: Responder) -> bool:
         if request.method not in {"GET", "HEAD"}:
             await method_not_allowed(respond, "GET")
             return False
@@ -129,7 +129,7 @@ class StatusPage:
         if refused is None:
             return True
         status, text = refused
-        headers: Headers = [("Content-Type", "text/plain; charset=utf-8"), *_COMMON]
+        headers: HttpHeaders = [("Content-Type", "text/plain; charset=utf-8"), *_COMMON]
         if status == 401:
             headers.append(("WWW-Authenticate", 'Basic realm="kvstore", charset="UTF-8"'))
         await respond.whole(status, headers, f"{text}\n".encode())
@@ -137,8 +137,8 @@ class StatusPage:
 
     async def _data(self) -> Json:
         sources = self._observer.sources
-        data = await self._gatherer.read(lambda: take_view(sources), _PATIENCE_S)
-        await self._look_at_sizes()
+        data = await self._gatherer.read(lambda: take_view(sources), _TIMEOUT_S)
+        await self._sample_sizes()
         history = self._history
         data["history"] = {
             "ages_s": history.ages_s(),
@@ -155,14 +155,14 @@ class StatusPage:
         data["slow"] = [asdict(each) for each in reversed(kept[-_SLOW_SHOWN:])]
         return data
 
-    async def _look_at_sizes(self) -> None:
+    async def _sample_sizes(self) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s < self._sizes_due_s:
             return
         self._sizes_due_s = now_s + SIZES_EVERY_S
         store, offset = self._observer.sources.parts.store, self._sizes.next_offset()
         sampled = await self._gatherer.read(
-            lambda: store.sample_sizes(ROUND_KEYS, offset), _PATIENCE_S
+            lambda: store.sample_sizes(ROUND_KEYS, offset), _TIMEOUT_S
         )
         self._sizes.add(sampled)
 

@@ -1,4 +1,4 @@
-"""What the page shows of one moment, as plain JSON values; read in the driver's thread."""
+"""The page's view of the member at one moment, as JSON values; read in the driver's thread."""
 
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ def take_view(sources: MetricSources) -> Json:
         "at_ms": sources.clock.unix_ms(),
         "role": raft.role.name.lower(),
         "leader": f"{raft.lead:x}" if raft.lead else "",
-        "leader_changes": sources.watched.leader_changes,
+        "leader_changes": sources.observer.leader_changes,
         "term": raft.term,
         "committed": raft.committed,
         "applied": raft.applied,
@@ -58,7 +58,7 @@ def take_view(sources: MetricSources) -> Json:
             "applying": parts.counters.apply_ns * NANOSECOND_S,
             "reading": parts.counters.read_ns * NANOSECOND_S,
         },
-        "slow_requests": sources.watched.slow_requests,
+        "slow_requests": sources.observer.slow_requests,
         "writes": [
             {"prefix": prefix_text(prefix), "count": count}
             for prefix, count in parts.counters.written.top(PREFIXES_SHOWN)
@@ -73,7 +73,7 @@ def _members(sources: MetricSources) -> list[Json]:
 
 
 def _member(sources: MetricSources, member: Member) -> Json:
-    """Return one member, with how far a leader knows it to be."""
+    """Return one member, with its replication progress if this member is the leader."""
     parts = sources.parts
     raft = parts.raft
     is_self = member.id == parts.member_id
@@ -106,14 +106,14 @@ def _watches(sources: MetricSources) -> Json:
         "streams": stats.streams,
         "watchers": stats.watchers,
         "unsynced": stats.unsynced,
-        "held": stats.held_streams,
+        "held": stats.paused_streams,
         "unsent_bytes": stats.unsent_bytes,
         "slowest": [
             {
                 "stream": lag.stream_id,
                 "watchers": lag.watchers,
                 "unsynced": lag.unsynced,
-                "held": lag.held,
+                "held": lag.paused,
                 "behind": lag.behind_revisions,
             }
             for lag in hub.slowest(LAGS_SHOWN)

@@ -1,1 +1,1 @@
-"""etcd's database file: read and written."""
+"""etcd's database file (bbolt): read and written."""

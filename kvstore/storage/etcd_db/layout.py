@@ -1,12 +1,12 @@
-"""How rows become pages of etcd's database file: which share a leaf, which leaves a branch.
+"""How rows are laid out on pages of etcd's database file.
 
     rows ──► leaves ──► branches, level by level
 
-A leaf is filled to the page. Rows that are large share a leaf of several pages instead, until
-little of its last page is empty: one row of 4 KiB a leaf would leave half of the file so.
+A leaf holds as many rows as fit a page. Large rows share a leaf of several pages instead, until
+little of its last page is empty: with one row of 4 KiB per leaf, half of the file would be empty.
 A page of branches has two children or more, which bbolt asserts on later deletes.
 
-Values may be any buffer: nothing here looks into them, so what lies in a memory map is copied once.
+Values may be any buffer, and are not read here: a value in a memory map is copied only once.
 """
 
 from bisect import bisect_right
@@ -29,7 +29,7 @@ from kvstore.storage.etcd_db.page import (
 INLINE_SIZE_MAX: Final = PAGE_SIZE // 4  # of the leaf image, without the bucket header
 LEAF_BYTES_MAX: Final = 64 << 10  # of a leaf with several rows
 _LARGE_BYTES: Final = PAGE_SIZE // 4  # a row that may share a leaf of several pages
-_EMPTY_SHARE_MAX: Final = 8  # a leaf is full if less than 1/8 of what it uses is left empty
+_EMPTY_SHARE_MAX: Final = 8  # a leaf is full if less than 1/8 of what it uses stays empty
 _OVERFLOW_AT: Final = 12
 _MEASURED_ROWS: Final = 1024  # measured at once
 _ZEROS: Final = bytes(PAGE_SIZE)
@@ -41,28 +41,28 @@ Item = TypeVar("Item")
 
 
 class RowRefusedError(ValueError):
-    """A row cannot stand where it was given."""
+    """A row is out of order or beyond bbolt's limits."""
 
 
 class Leaf(NamedTuple):
-    """The rows of a leaf, none only in the one leaf of an empty tree."""
+    """The rows of a leaf; only the single leaf of an empty tree has none."""
 
     rows: Sequence[AnyRow]
     used: int  # bytes of its image
 
     @property
     def first_key(self) -> bytes:
-        """The key its branch has for it."""
+        """The key under which its branch has it."""
         return self.rows[0][0] if self.rows else b""
 
     @property
     def pages(self) -> int:
-        """How many pages it takes."""
+        """How many pages it occupies."""
         return pages_of(self.used)
 
 
 class LeafSize(NamedTuple):
-    """A leaf of which only the size is known."""
+    """The size of a leaf, without its rows."""
 
     first_key: bytes
     rows: int  # how many
@@ -72,7 +72,7 @@ class LeafSize(NamedTuple):
 def leaf_sizes(rows: Iterable[RowView]) -> Iterator[LeafSize]:
     """Yield the sizes of the leaves that `leaves` makes of the same rows; values are not read.
 
-    Rows are measured by passes in C over thousands of them: a snapshot for a member begins with
+    Rows are measured by passes in C over many of them, because a snapshot for a member begins with
     this (bench snapshot, catch-up). RowRefusedError as from `leaves`.
     """
     source = iter(rows)
@@ -101,7 +101,7 @@ def leaf_sizes(rows: Iterable[RowView]) -> Iterator[LeafSize]:
 
 
 def _whole_leaves(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first row, row after the last, bytes used) of leaves that a row comes after."""
+    """Yield (first row, row after the last, bytes used) of the leaves that more rows follow."""
     ends = list(accumulate(sizes, initial=HEADER_SIZE))
     count = len(sizes)
     first = 0
@@ -124,7 +124,7 @@ def _check_rows(previous: bytes, rows: Iterable[RowView]) -> None:
 
 
 def leaves(rows: Iterable[AnyRow]) -> Iterator[Leaf]:
-    """Yield rows by leaf, one leaf at least.
+    """Yield the leaves of rows, at least one.
 
     RowRefusedError names a row that does not follow the one before, or is beyond bbolt's limits.
     """
@@ -147,7 +147,7 @@ def leaves(rows: Iterable[AnyRow]) -> Iterator[Leaf]:
 
 
 def _is_full(used: int, size: int) -> bool:
-    """Tell whether a row of size is not to share the leaf, which it would make outgrow its page."""
+    """Tell whether a row that makes the leaf exceed its page begins a new leaf."""
     if size < _LARGE_BYTES or used + size > LEAF_BYTES_MAX:
         return True
     return -used % PAGE_SIZE * _EMPTY_SHARE_MAX <= used
@@ -169,38 +169,39 @@ def families(
     size_of: Callable[[Item], int],
     size_max: int,
 ) -> Iterator[list[Item]]:
-    """Yield children by the page of branches they share: two or more, unless there is only one.
+    """Yield the children of each page of branches: two or more, unless there is only one.
 
-    A page also ends once its children have size_max bytes together. The last two pages are held
-    back; where two keys fill a page, a third may make it overflow, which is allowed.
+    A page also ends once its children have size_max bytes together. The last page but one is kept
+    until the end, so that the last can take a child from it. Where two keys fill a page, a third
+    may make it overflow, which is allowed.
     """
-    held: list[Item] = []
+    previous: list[Item] = []
     family: list[Item] = []
     used, size = HEADER_SIZE, 0
     for child in children:
         element = ELEMENT_SIZE + len(key_of(child))
         if len(family) > 1 and (used + element > PAGE_SIZE or size >= size_max):
-            if held:
-                yield held
-            held, family = family, []
+            if previous:
+                yield previous
+            previous, family = family, []
             used, size = HEADER_SIZE, 0
         family.append(child)
         used += element
         size += size_of(child)
-    if held and len(family) == 1:
-        if len(held) > 2:
-            family.insert(0, held.pop())
+    if previous and len(family) == 1:
+        if len(previous) > 2:
+            family.insert(0, previous.pop())
         else:
-            held += family
+            previous += family
             family = []
-    if held:
-        yield held
+    if previous:
+        yield previous
     if family:
         yield family
 
 
 def pages_of(used: int) -> int:
-    """Return how many pages an image of so many bytes takes."""
+    """Return how many pages an image of used bytes occupies."""
     return -(-used // PAGE_SIZE)
 
 
@@ -210,7 +211,7 @@ def branch_size(keys: Iterable[bytes]) -> int:
 
 
 def whole_pages(image: bytes) -> bytes:
-    """Return an image made whole pages, with its overflow noted in its header."""
+    """Return an image padded to whole pages, with its overflow in its header."""
     pages = pages_of(len(image))
     if pages > 1:
         overflow = (pages - 1).to_bytes(4, "little")
@@ -228,7 +229,7 @@ def leaf_image(page_id: int, rows: Sequence[RowView], flag: int, overflow: int =
 def leaf_head_of(page_id: int, sizes: Sequence[int], flag: int, overflow: int) -> bytes:
     """Return the header and the elements of a leaf page; sizes are key, value, key, value, …
 
-    An element names the distance from itself to its key.
+    An element contains the distance from itself to its key.
     """
     count = len(sizes) // 2
     head = [flag] * (4 + 4 * count)
@@ -252,11 +253,11 @@ def branch_image(page_id: int, children: list[Child]) -> bytes:
 
 
 def _leaf_head_struct(count: int) -> Struct:
-    """Return the layout of a page header with count leaf elements; a page holds few kinds."""
+    """Return the layout of a page header with count leaf elements."""
     head = _LEAF_HEADS.get(count)
     if head is None:
         head = _LEAF_HEADS[count] = Struct(f"<QHHI{4 * count}I")
     return head
 
 
-_LEAF_HEADS: Final[dict[int, Struct]] = {}  # by count: few, as rows of one size are many
+_LEAF_HEADS: Final[dict[int, Struct]] = {}  # by count: few, as most rows have similar sizes

@@ -1,6 +1,6 @@
 """The layout of etcd's database file (bbolt), shared by its reader and its writer.
 
-    page 0  meta   ┐ the valid one with the higher transaction id counts
+    page 0  meta   ┐ the valid one with the higher transaction id is used
     page 1  meta   ┘
     page 2…        branch, leaf and freelist pages in any order, up to the high-water mark
 
@@ -10,13 +10,13 @@
     meta    : magic u32 | version u32 | page size u32 | flags u32 | root page u64 | sequence u64
               | freelist page u64 | high-water mark u64 | transaction id u64 | FNV-1a-64 of all that
 
-All little-endian. `pos` counts from the start of its own element. A page with overflow n goes on
-through the n pages after it. The root tree holds the buckets: elements with flag 1 whose value is
-`root page u64 | sequence u64`, and if the root page is 0 a whole leaf page image after it (an
+All little-endian. `pos` counts from the start of its own element. A page with overflow n extends
+over the n pages after it. The root tree holds the buckets: elements with flag 1 whose value is
+`root page u64 | sequence u64`, followed, if the root page is 0, by a whole leaf page image (an
 *inline* bucket).
 
-Only names, numbers and the meta page live here; trees are read in etcd_db_reader and built in
-etcd_db_writer (rows known once) and etcd_db_stream (rows that can be read twice).
+This module has the constants and the meta page. Trees are read in `reader` and built in `writer`
+(rows that are read once) and `stream` (rows that can be read twice).
 """
 
 import struct
@@ -36,7 +36,7 @@ BUCKET: Final = 0x01  # flag of a leaf element
 
 MAGIC: Final = 0xED0CDAED
 VERSION: Final = 2
-NO_FREELIST: Final = (1 << 64) - 1  # free pages are not listed but found by walking the trees
+NO_FREELIST: Final = (1 << 64) - 1  # free pages are not listed; bbolt finds them in the trees
 
 PAGE_HEADER: Final = struct.Struct("<QHHI")  # id, flags, count, overflow
 LEAF_ELEMENT: Final = struct.Struct("<IIII")  # flags, pos, key size, value size
@@ -51,7 +51,7 @@ META_SIZE: Final = HEADER_SIZE + _META_BODY.size + _CHECKSUM.size
 
 
 class Meta(NamedTuple):
-    """What a meta page says of the file; sizes in bytes, pages as page ids."""
+    """The fields of a meta page; sizes in bytes, pages as page ids."""
 
     page_size: int
     root: int
@@ -86,7 +86,7 @@ def encode_meta(page_id: int, meta: Meta) -> bytes:
 
 
 def decode_meta(page: bytes) -> Meta | str:
-    """Return what the first META_SIZE bytes of a meta page say, or why they cannot be believed."""
+    """Return the fields in the first META_SIZE bytes of a meta page, or why they are invalid."""
     if len(page) < META_SIZE:
         return f"{len(page)} bytes, a meta page has at least {META_SIZE}"
     body = page[HEADER_SIZE : HEADER_SIZE + _META_BODY.size]

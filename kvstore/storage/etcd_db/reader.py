@@ -4,17 +4,17 @@
         for name in db.buckets():
             for key, value in db.scan(name): ...
 
-Nothing is believed before it is checked. A page must carry its own id, its elements must lie packed
-behind the element table and inside the page, keys must rise and stay between the keys of the
-branch above, and no page may be met twice: so a damaged file ends in a CorruptionError that names
-file, page and offset, never in wrong order, a loop, or another error. Values carry no checksum in
-this format; what was flipped inside one cannot be seen here.
+Everything is checked before it is used. A page must carry its own id, its elements must be packed
+after the element table and inside the page, keys must ascend and stay between the keys of the
+branch above, and no page may be visited twice. So a damaged file ends in a CorruptionError that
+names file, page and offset, never in wrong order, a loop, or another error. Values have no checksum
+in this format: a flipped bit inside one goes unnoticed here.
 
-The file is locked shared, as bbolt does, so a running etcd (which holds it exclusively) is noticed
-at once. Pages are read with pread rather than mapped: a file that shrinks underneath then is an
-error that can be told, not a signal that kills. Where one page is read after the other, AHEAD_BYTES
-are read at once. Memory is two bytes a page of the file, plus one page and what was read ahead. The
-freelist is of no use to a reader and is not read.
+The file is locked shared, as bbolt does, so a running etcd (which locks it exclusively) is noticed
+at once. Pages are read with pread rather than mapped: if the file is truncated meanwhile, the
+result is an error and not a signal. Where pages are read in sequence, AHEAD_BYTES are read at once.
+Memory is two bytes per page of the file, one page and what was read ahead. A reader does not need
+the freelist and does not read it.
 """
 
 import fcntl
@@ -27,8 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from kvstore.backend import Row
 from kvstore.errors import CorruptionError, DataDirError
-from kvstore.mvcc.backend import Row
 from kvstore.storage.etcd_db.page import (
     BRANCH,
     BRANCH_ELEMENT,
@@ -59,10 +59,10 @@ _ANY: Final[_Bounds] = (b"", None)
 
 
 class Arrival(Protocol):
-    """What is known of a file that is still being written, from its front to its end."""
+    """How much is written of a file that is still being written, from front to end."""
 
     def wait(self, size_bytes: int) -> int:
-        """Return how many bytes are there once it is so many, or all there will be.
+        """Return how many bytes are written, once that is size_bytes or the file is complete.
 
         KvstoreError or OSError if the rest will not come.
         """
@@ -70,19 +70,19 @@ class Arrival(Protocol):
 
 
 class EtcdDbReader:
-    """One open database file; not for several threads. Several scans may run side by side."""
+    """One open database file; for one thread. Several scans may run at the same time."""
 
     def __init__(
         self, path: Path, *, exclusive: bool = False, arrival: Arrival | None = None
     ) -> None:
         """Open and lock path; exclusive keeps other readers out too.
 
-        With an arrival the file may still be growing: every read waits for what it needs, and only
-        check_size() tells that all of it came. What the file claims to be is believed as far as
-        the disk has room for it.
+        With an arrival the file may still be growing: every read waits for the bytes it needs, and
+        check_size() finds out whether all have arrived. The size in the file's header is accepted
+        as long as the disk could hold it.
 
-        Raises DataDirError if another process holds the file, CorruptionError if it is no sound
-        database file, OSError if it cannot be opened.
+        Raises DataDirError if another process has locked the file, CorruptionError if it is not a
+        sound database file, OSError if it cannot be opened.
         """
         self._path = path
         self._arrival = arrival
@@ -114,17 +114,17 @@ class EtcdDbReader:
         self.close()
 
     def close(self) -> None:
-        """Release the file and its lock."""
+        """Close the file and release its lock."""
         self._file.close()
 
     @property
     def path(self) -> Path:
-        """Where the file was opened."""
+        """The path it was opened by."""
         return self._path
 
     @property
     def meta(self) -> Meta:
-        """The meta page that counts."""
+        """The valid meta page with the higher transaction id."""
         return self._meta
 
     @property
@@ -153,8 +153,8 @@ class EtcdDbReader:
             ) from None
 
     def check_size(self) -> None:
-        """Raise CorruptionError if the file is shorter than it claims, once all of it is there."""
-        self._check_room(self._meta, self._size_from(self.size_bytes))
+        """Wait for the whole file; raise CorruptionError if it is shorter than its header says."""
+        self._check_size_is(self._meta, self._size_from(self.size_bytes))
 
     def _newest_meta(self) -> Meta:
         first = decode_meta(self._read(0, 0, min(META_SIZE, self._size_from(META_SIZE))))
@@ -165,27 +165,27 @@ class EtcdDbReader:
             raise self._corrupt(0, 0, f"neither meta page can be used: 0: {first}; 1: {second}")
         newest = max(metas, key=lambda meta: meta.txid)
         if self._arrival is None:
-            self._check_room(newest, os.fstat(self._file.fileno()).st_size)
+            self._check_size_is(newest, os.fstat(self._file.fileno()).st_size)
         else:
             disk = os.statvfs(self._path)
-            self._check_room(newest, disk.f_blocks * disk.f_frsize)
+            self._check_size_is(newest, disk.f_blocks * disk.f_frsize)
         if not 1 < newest.root < newest.high_water:
             raise self._corrupt(0, 0, f"root page {newest.root} of {newest.high_water}")
         return newest
 
     def _size_from(self, size_bytes: int) -> int:
-        """Return the size of the file; of one that grows, once it has size_bytes or is whole."""
+        """Return the size of the file; a growing one must reach size_bytes or its end before."""
         if self._arrival is not None:
             return self._arrival.wait(size_bytes)
         return os.fstat(self._file.fileno()).st_size
 
-    def _check_room(self, meta: Meta, has_bytes: int) -> None:
+    def _check_size_is(self, meta: Meta, has_bytes: int) -> None:
         need = meta.high_water * meta.page_size
         if need > has_bytes:
             raise self._corrupt(0, has_bytes, f"file of {has_bytes} bytes, {need} are in use")
 
     def _second_meta(self, first: Meta | str, file_bytes: int) -> Meta | str:
-        """Read meta page 1; without a sound page 0 its place is found by trying page sizes."""
+        """Read meta page 1; without a sound page 0 all page sizes are tried to find it."""
         if isinstance(first, Meta):
             sizes = [first.page_size]
         else:
@@ -217,7 +217,7 @@ class EtcdDbReader:
         self._owner[page_id:end] = bytes((_SHARED_OWNER,)) * (overflow + 1)
 
     def _read_buckets(self) -> dict[bytes, tuple[int, int, bytes]]:
-        """Return name → (number, page it stands on, bucket value) from the root tree."""
+        """Return name → (number, page of its element, bucket value) from the root tree."""
         buckets: dict[bytes, tuple[int, int, bytes]] = {}
         for page_id, rows in self._leaves(self._meta.root, _ROOT_OWNER):
             at = page_id * self._meta.page_size
@@ -312,7 +312,7 @@ class EtcdDbReader:
         return list(zip(ids, keys, [*keys[1:], high], strict=True))
 
     def _load(self, page_id: int, owner: int, seen: bytearray) -> tuple[bytes, int, int]:
-        """Return (used bytes, flags, count) of a branch or leaf page, claiming it for owner."""
+        """Return (used bytes, flags, count) of a branch or leaf page; mark it as owner's."""
         page_size = self._meta.page_size
         at = page_id * page_size
         if not 1 < page_id < self._meta.high_water:
@@ -336,7 +336,7 @@ class EtcdDbReader:
         return page, flags, count
 
     def _read_long(self, page_id: int, flags: int, table_end: int, size: int) -> bytes:
-        """Return the used part of a page with overflow, so a false overflow costs no memory."""
+        """Return the used part of a page with overflow: a wrong overflow costs no memory."""
         at = page_id * self._meta.page_size
         if table_end == HEADER_SIZE:
             return self._read(page_id, at, HEADER_SIZE)
@@ -353,7 +353,7 @@ class EtcdDbReader:
         return self._read(page_id, at, used)
 
     def _inline_rows(self, bucket: bytes, page_id: int, value: bytes) -> list[Row]:
-        """Return the rows of a bucket that lies whole inside its element on page page_id."""
+        """Return the rows of a bucket that is stored inside its element, on page page_id."""
         image = value[BUCKET_HEADER.size :]
         where = (page_id, page_id * self._meta.page_size)
         if len(image) < HEADER_SIZE:
@@ -376,14 +376,14 @@ class EtcdDbReader:
         return data
 
     def _read_ahead(self, page_id: int, at: int, size: int) -> bytes:
-        """Read from the file; more than is asked for, if this goes on where the last read ended."""
-        want = size
+        """Read from the file; more than was asked for, if it follows the last read."""
+        read_bytes = size
         if 0 <= at - self._read_end < PAGE_SIZE_MIN:
-            has = AHEAD_BYTES if self._arrival is None else self._arrived_bytes - at
-            want = max(size, min(AHEAD_BYTES, has))
+            available = AHEAD_BYTES if self._arrival is None else self._arrived_bytes - at
+            read_bytes = max(size, min(AHEAD_BYTES, available))
         try:
-            data = os.pread(self._file.fileno(), want, at)
-            while 0 < len(data) < size:  # the kernel gives at most 2 GiB at once
+            data = os.pread(self._file.fileno(), read_bytes, at)
+            while 0 < len(data) < size:  # the kernel returns at most 2 GiB at once
                 more = os.pread(self._file.fileno(), size - len(data), at + len(data))
                 if not more:
                     break

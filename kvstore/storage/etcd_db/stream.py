@@ -1,14 +1,14 @@
-"""etcd's database file (bbolt) from its first byte to its last, so that it can be sent as written.
+"""Writes etcd's database file (bbolt) from its first byte to its last, to be sent meanwhile.
 
     plan = plan_db([(b"key", scan_key), …])     every bucket is read once, for its sizes alone
     for piece in plan.pieces(): …               and once more, for its rows
 
     meta | meta | root leaf | bucket: upper branches | branch, its leaves | branch, its leaves | …
 
-Parents come before children and leaves in the order of their keys: whoever receives the file can
-read it while it arrives (see EtcdDbReader). Page ids are sums of sizes, so they are known before
-anything is written. What is held is one key for each page of branches and four bytes for each leaf,
-so that the second pass need not find out again where leaves end.
+Parents come before children, and leaves in the order of their keys, so the receiver can read the
+file while it arrives (see EtcdDbReader). Page ids are sums of sizes and known before anything is
+written. The plan keeps one key for each page of branches and four bytes for each leaf, so that the
+second pass need not compute the leaves again.
 """
 
 from array import array
@@ -43,7 +43,7 @@ from kvstore.storage.etcd_db.page import (
     encode_meta,
 )
 
-FAMILY_BYTES: Final = 1 << 20  # a page of branches ends here: a piece is its leaves and it
+FAMILY_BYTES: Final = 1 << 20  # of leaves below one page of branches: together they are one piece
 _ROOT_PAGE: Final = 2
 _ZEROS: Final = bytes(PAGE_SIZE)
 
@@ -59,7 +59,7 @@ def plan_db(buckets: Sequence[tuple[bytes, Scan]]) -> "DbPlan":
 
 
 class DbPlan:
-    """A file whose every page has its place."""
+    """A file whose page ids are all known."""
 
     def __init__(self, buckets: "Sequence[_Bucket]") -> None:
         self._buckets = buckets
@@ -72,7 +72,7 @@ class DbPlan:
         self.size_bytes = self._starts[-1] * PAGE_SIZE
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the file; CorruptionError if the rows are not those of the plan any more."""
+        """Yield the file; CorruptionError if the rows have changed since they were planned."""
         yield self._head()
         for bucket, start in zip(self._buckets, self._starts[:-1], strict=True):
             if not bucket.inline:
@@ -92,7 +92,7 @@ class DbPlan:
 
 
 class _Family(NamedTuple):
-    """A page of branches with its leaves, or the only leaf of a bucket."""
+    """A page of branches with the leaves below it, or the only leaf of a bucket."""
 
     first_key: bytes
     pages: int
@@ -100,7 +100,7 @@ class _Family(NamedTuple):
 
 
 class _Bucket:
-    """A bucket's place: inline in the root leaf, or pages of its own."""
+    """The plan of one bucket: inline in the root leaf, or on pages of its own."""
 
     def __init__(
         self, name: bytes, scan: Scan, *, inline: bytes = b"", below: Sequence[_Family] = ()
@@ -115,7 +115,7 @@ class _Bucket:
         self.pages = upper + sum(family.pages for family in below)
 
     def pieces(self, start: int) -> Iterator[bytes]:
-        """Yield its pages, of which the root is the first."""
+        """Yield its pages, the root first."""
         yield from self._upper(start)
         page_id = start + self._upper_pages
         rows = iter(self._scan())
@@ -138,7 +138,7 @@ class _Bucket:
         )
         first_free = start + self._upper_pages
         images: list[bytes] = []
-        for level in self._levels:  # upwards: a page names those below it
+        for level in self._levels:  # upwards: a page contains the ids of those below it
             sizes = [pages_of(branch_size(keys)) for keys in level]
             first_free -= sum(sizes)
             own_ids = list(accumulate(sizes, initial=first_free))
@@ -185,7 +185,7 @@ def _plan_family(family: list[LeafSize]) -> _Family:
 
 
 def _family_pages(page_id: int, leaves: list[list[RowView]]) -> Iterator[bytes | memoryview]:
-    """Yield what the pages of a family consist of, the branches first."""
+    """Yield the parts of the pages of a family, the branches first."""
     parts = [list(chain.from_iterable(rows)) for rows in leaves]
     sizes = [list(map(len, each)) for each in parts]
     used = [HEADER_SIZE + ELEMENT_SIZE // 2 * len(each) + sum(each) for each in sizes]

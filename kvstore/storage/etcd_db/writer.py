@@ -2,17 +2,17 @@
 
     with EtcdDbWriter(path) as db:
         db.write_bucket(b"key", rows)      # buckets ascending, rows of each ascending
-    # here the file is whole, or an exception left none behind
+    # the file is complete here, or an exception has removed it
 
     rows ──► leaf, leaf, leaf, branch, leaf, … ──► root leaf (the buckets) ──► both meta pages
 
-Leaves are cut as etcd_db_layout says and never changed again; of each level of branches above them
-only two pages' worth of (first key, page) is held, so memory does not grow with the file. The
-second of the two is what lets the last page of a level end with two children or more: bbolt asserts
-that on later deletes. A bucket that fits a quarter page lies inline in the root leaf, as etcd has
-it. There is no freelist page: etcd writes none either, and nothing is free in a fresh file.
+Leaves are laid out as in `layout` and never changed again. Of each level of branches above them,
+two pages' worth of (first key, page) is kept, so memory does not grow with the file. The second of
+the two lets the last page of a level end with two children or more, which bbolt asserts on later
+deletes. A bucket that fits a quarter page is stored inline in the root leaf, as etcd does. There is
+no freelist page: etcd writes none either, and nothing is free in a new file.
 
-The meta pages come last, after a sync, so a file cut short by a crash is no database at all.
+The meta pages are written last, after a sync, so a file interrupted by a crash is not a database.
 """
 
 import os
@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from kvstore.backend import Row
 from kvstore.errors import CorruptionError
-from kvstore.mvcc.backend import Row
 from kvstore.storage.etcd_db.layout import (
     INLINE_SIZE_MAX,
     Child,
@@ -55,12 +55,12 @@ _FIRST_PAGE: Final = 2
 
 
 class EtcdDbWriter:
-    """One file being written; finish() or the end of the with block makes it a database."""
+    """A file being written; finish() or the end of the with block makes it a database."""
 
     def __init__(self, path: Path, *, sync: bool = True) -> None:
         """Create path (0600), or empty it; without sync the file may not survive a power cut.
 
-        Every method raises OSError when the disk does not take the bytes.
+        Every method raises OSError if the disk fails.
         """
         self._path = path
         self._sync = sync
@@ -86,7 +86,7 @@ class EtcdDbWriter:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the file so far; after finish() of the whole file."""
+        """The size of the file so far; of the whole file after finish()."""
         return self._next_page * PAGE_SIZE
 
     def write_bucket(self, name: bytes, rows: Iterable[Row]) -> None:
@@ -137,7 +137,7 @@ class EtcdDbWriter:
             os.fsync(self._file.fileno())
 
     def _take_small(self, name: bytes, rows: Iterator[Row]) -> tuple[list[Row], int]:
-        """Take rows until they are too much for an inline bucket; return them and their size."""
+        """Read rows until they are too large for an inline bucket; return them and their size."""
         small: list[Row] = []
         used = HEADER_SIZE
         previous = b""
@@ -183,49 +183,50 @@ class EtcdDbWriter:
 
 
 class _Branches:
-    """The levels above the leaves of one tree, bottom-up; each holds back its last two pages."""
+    """The levels above the leaves of one tree, bottom-up; each keeps its last two pages."""
 
     def __init__(self, write: Callable[[list[Child]], int]) -> None:
         self._write = write
-        self._held: list[list[Child]] = []  # by level: a full page not yet written, or empty
+        self._full: list[list[Child]] = []  # by level: a full page not yet written, or empty
         self._open: list[list[Child]] = []  # by level: the page being filled
         self._used: list[int] = []  # by level: bytes of the open page
 
     def add(self, key: bytes, page_id: int, level: int = 0) -> None:
-        """Take the next page of the level below."""
+        """Add the next page of the level below."""
         if level == len(self._open):
-            self._held.append([])
+            self._full.append([])
             self._open.append([])
             self._used.append(HEADER_SIZE)
         size = ELEMENT_SIZE + len(key)
         children = self._open[level]
         if len(children) > 1 and self._used[level] + size > PAGE_SIZE:
-            if self._held[level]:
-                self._put_up(self._held[level], level)
-            self._held[level] = children
+            if self._full[level]:
+                self._write_to(level, self._full[level])
+            self._full[level] = children
             self._open[level] = children = []
             self._used[level] = HEADER_SIZE
         children.append((key, page_id))
         self._used[level] += size
 
     def close(self) -> int:
-        """Write what is held and return the root page: the only page of the topmost level."""
+        """Write the pages left and return the root: the only page of the topmost level."""
         level = 0
-        while self._held[level] or len(self._open[level]) > 1:
-            held, children = self._held[level], self._open[level]
-            if held and len(children) == 1:
-                if len(held) > 2:
-                    children.insert(0, held.pop())
+        while self._full[level] or len(self._open[level]) > 1:
+            full, children = self._full[level], self._open[level]
+            if full and len(children) == 1:
+                if len(full) > 2:
+                    children.insert(0, full.pop())
                 else:  # two keys that fill a page: a third means overflow, which is allowed
-                    held.extend(children)
+                    full.extend(children)
                     children = []
-            for page in (held, children):
+            for page in (full, children):
                 if page:
-                    self._put_up(page, level)
+                    self._write_to(level, page)
             level += 1
         return self._open[level][0][1]
 
-    def _put_up(self, children: list[Child], level: int) -> None:
+    def _write_to(self, level: int, children: list[Child]) -> None:
+        """Write a page of a level and add it to the level above."""
         self.add(children[0][0], self._write(children), level + 1)
 
 

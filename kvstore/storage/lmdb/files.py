@@ -1,28 +1,28 @@
-"""The directories of the LMDB state: who owns them, and how a fresh copy takes the old one's place.
+"""The directories of the LMDB state: the lock on them, and how a new state replaces the old one.
 
-    <directory>/lmdb.lock      flock held for the life of the process: one server per directory
+    <directory>/lmdb.lock      locked (flock) while the process lives: one server per directory
     <directory>/lmdb/          data.mdb, lock.mdb: the state
-    <directory>/lmdb.defrag/   a compacted copy in the making; worth nothing until the swap
-    <directory>/lmdb.old/      the state on its way out
-    <directory>/lmdb.received.<index>/    a state received with a snapshot, complete (see received)
-    <directory>/lmdb.receiving.<index>/   one in the making
+    <directory>/lmdb.defrag/   a compacted copy being made; not needed until the swap
+    <directory>/lmdb.old/      the state that was swapped out, to be removed
+    <directory>/lmdb.received.<index>/    a complete state received with a snapshot
+    <directory>/lmdb.receiving.<index>/   one being made
 
 The swap is two renames in one parent, made durable by one fsync of it:
 
     lmdb → lmdb.old, lmdb.defrag → lmdb, fsync(parent), remove lmdb.old
 
-It begins only when both hold the same rows, both synced, so wherever it is cut off `recover` has a
-complete state to go on with:
+It begins only when both hold the same rows and both are synced. So `recover` finds a complete state
+wherever the swap was interrupted:
 
-    found at start                    so the cut was         and recover
+    found at start                    interrupted            recover
     lmdb, maybe lmdb.defrag           before the swap        removes lmdb.defrag
     lmdb.old, lmdb.defrag, no lmdb    between the renames    moves lmdb.old back, removes the copy
     lmdb, lmdb.old                    after the renames      removes lmdb.old
 
-A received state takes the place of the current one by the same swap. Whether it is wanted is not
-for `recover` to know: the log says so, and the boot asks for it again.
+A received state replaces the current one by the same swap. Whether it is to be used is decided by
+the log, not by `recover`: the boot asks for it again.
 
-It knows nothing of what is inside the files.
+This module does not look inside the files.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ RECEIVING_PREFIX: Final = "lmdb.receiving."
 
 
 def received_path(directory: Path, index: int) -> Path:
-    """Return where the state received with the snapshot at index waits to be taken."""
+    """Return the path of the state received with the snapshot at index."""
     return directory / f"{RECEIVED_PREFIX}{index:016x}"
 
 
@@ -46,9 +46,9 @@ class LmdbFiles:
     """The paths under one directory and the lock on them."""
 
     def __init__(self, directory: Path) -> None:
-        """Take the directory, making it if need be.
+        """Lock the directory, making it if there is none.
 
-        Raises DataDirError if it cannot be made or another process holds it.
+        Raises DataDirError if it cannot be made or another process has locked it.
         """
         self.directory = directory
         self.live = directory / "lmdb"
@@ -68,7 +68,7 @@ class LmdbFiles:
             ) from error
 
     def recover(self) -> None:
-        """Finish or undo a swap that was cut off, and make the live directory if there is none."""
+        """Finish or undo an interrupted swap; make the live directory if there is none."""
         try:
             if self.old.exists() and not self.live.exists():
                 self.old.rename(self.live)
@@ -81,16 +81,16 @@ class LmdbFiles:
         except OSError as error:
             raise DataDirError(f"data directory {self.directory}: {error}") from error
 
-    def swap(self, fresh: Path | None = None) -> None:
-        """Put the copy, or another fresh directory, in the place of the live one.
+    def swap(self, new: Path | None = None) -> None:
+        """Replace the live directory by the copy, or by another one.
 
-        Raises OSError if nothing has changed, StorageFatalError if that cannot be promised.
+        Raises OSError if nothing has changed, StorageFatalError if that is not certain.
         """
-        fresh = fresh or self.copy
-        sync_directory(fresh)
+        new = new or self.copy
+        sync_directory(new)
         self.live.rename(self.old)
         try:
-            fresh.rename(self.live)
+            new.rename(self.live)
         except OSError as error:
             self._undo(error)
             raise
@@ -114,7 +114,7 @@ class LmdbFiles:
         self.copy.mkdir(mode=0o700)
 
     def remove_copy(self) -> None:
-        """Remove what a copy left behind, if anything."""
+        """Remove the copy, if there is one."""
         remove_tree(self.copy)
 
     def remove_old(self) -> None:
@@ -122,17 +122,17 @@ class LmdbFiles:
         remove_tree(self.old)
 
     def received(self) -> Iterator[tuple[int, Path]]:
-        """Yield (index, path) of the received states that wait to be taken."""
+        """Yield (index, path) of the received states."""
         for path in sorted(self.directory.glob(f"{RECEIVED_PREFIX}*")):
             yield int(path.name.removeprefix(RECEIVED_PREFIX), 16), path
 
     def unlock(self) -> None:
-        """Let another process have the directory."""
+        """Release the lock on the directory."""
         os.close(self._lock_fd)
 
 
 def free_bytes(path: Path) -> int:
-    """Return how much an unprivileged process can still write at a path, 0 if it is not there."""
+    """Return how much an unprivileged process can still write at a path, 0 if it is missing."""
     try:
         status = os.statvfs(path)
     except FileNotFoundError:
@@ -150,8 +150,8 @@ def sync_directory(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with all in it; one that is not there is fine."""
+    """Remove a directory with everything in it, if it exists."""
     if path.exists():
-        import shutil  # with three compressors: a child that has nothing to remove needs none
+        import shutil  # it imports three compressors; most processes have nothing to remove
 
         shutil.rmtree(path)

@@ -1,1 +1,1 @@
-"""Snapshot files, and snapshots between members."""
+"""Snapshots: etcd's .snap files, database files for clients, and states for other members."""

@@ -1,9 +1,9 @@
-"""A file that grows while another process reads it: how the writer tells how far it has come.
+"""How the writer of a file reports, to a process that reads it meanwhile, how much is written.
 
-    u64 | u64 | u64 | …        bytes written so far, big-endian; END added to the last one
+    u64 | u64 | u64 | …        bytes written so far, big-endian; END is added to the last one
 
-The words travel in a pipe. A pipe that ends without the last word means that the rest of the file
-will not come, whatever ended its writer.
+The reports go through a pipe. A pipe that ends without the last report means that the rest of the
+file will not come, whatever ended its writer.
 """
 
 import os
@@ -15,23 +15,24 @@ END: Final = 1 << 63
 STEP_BYTES_MIN: Final = 1 << 20
 STEP_S_MAX: Final = 1.0
 _STEP_SHARE: Final = 1024
-_WORD: Final = 8
+_REPORT_BYTES: Final = 8
 _READ_BYTES: Final = 64 << 10
 
 
-def word(size_bytes: int, *, is_whole: bool = False) -> bytes:
-    """Return the word that tells of so many bytes."""
-    return (size_bytes | (END if is_whole else 0)).to_bytes(_WORD, "big")
+def report(size_bytes: int, *, is_complete: bool = False) -> bytes:
+    """Return the report that size_bytes are written."""
+    return (size_bytes | (END if is_complete else 0)).to_bytes(_REPORT_BYTES, "big")
 
 
-def is_due(size_bytes: int, told_bytes: int, since_s: float = 0.0) -> bool:
-    """Tell whether to send a word of size_bytes after one of told_bytes, since_s ago.
+def is_report_due(size_bytes: int, reported_bytes: int, since_s: float = 0.0) -> bool:
+    """Tell whether to report size_bytes after a report of reported_bytes, since_s ago.
 
-    Steps grow with the file, so that a pipe of 64 KiB has room for all words: no writer ever waits
-    for its reader. A slow writer tells of every bit after STEP_S_MAX, for the member that is sent
-    the file takes a long silence for its end; at one a second there is room for two hours of them.
+    Steps grow with the file, so that a pipe of 64 KiB has room for all reports: no writer ever
+    waits for its reader. A slow writer reports any growth after STEP_S_MAX, because the member that
+    receives the file treats a long silence as its end; at one a second the pipe has room for two
+    hours of them.
     """
-    grown_bytes = size_bytes - told_bytes
+    grown_bytes = size_bytes - reported_bytes
     is_late = grown_bytes > 0 and since_s >= STEP_S_MAX
     return is_late or grown_bytes >= max(STEP_BYTES_MIN, size_bytes // _STEP_SHARE)
 
@@ -41,32 +42,32 @@ class PipeArrival:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._rest = b""  # of a word that is not complete
+        self._partial = b""  # of a report that is not complete
         self._size_bytes = 0
-        self.is_whole = False
+        self.is_complete = False
 
     def wait(self, size_bytes: int) -> int:
-        """Return how many bytes are there once it is size_bytes, or all there will be.
+        """Return how many bytes are written, once that is size_bytes or the file is complete.
 
         DataDirError if the pipe ends before.
         """
-        while self._size_bytes < size_bytes and not self.is_whole:
-            self._take(os.read(self._descriptor, _READ_BYTES))
+        while self._size_bytes < size_bytes and not self.is_complete:
+            self._receive(os.read(self._descriptor, _READ_BYTES))
         return self._size_bytes
 
     def wait_for_end(self) -> int:
-        """Return the size of the whole file; DataDirError if it stays a part."""
-        while not self.is_whole:
-            self._take(os.read(self._descriptor, _READ_BYTES))
+        """Return the size of the complete file; DataDirError if it stays incomplete."""
+        while not self.is_complete:
+            self._receive(os.read(self._descriptor, _READ_BYTES))
         return self._size_bytes
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         if not data:
             raise DataDirError(f"the file breaks off after {self._size_bytes} bytes")
-        data = self._rest + data
-        end = len(data) - len(data) % _WORD
-        self._rest = data[end:]
+        data = self._partial + data
+        end = len(data) - len(data) % _REPORT_BYTES
+        self._partial = data[end:]
         if end:
-            last = int.from_bytes(data[end - _WORD : end], "big")
-            self.is_whole = bool(last & END)
+            last = int.from_bytes(data[end - _REPORT_BYTES : end], "big")
+            self.is_complete = bool(last & END)
             self._size_bytes = last & ~END

@@ -2,12 +2,12 @@
 
     08 crc  12 length raftpb.Snapshot         crc = CRC-32C of those bytes alone, never 0
 
-The store itself lives in the database file; a .snap holds the position, the configuration and, for
-older members, the member list (see v2_store). etcd 3.7 does not read them at start; they are what
-3.6 starts from after a downgrade.
+The rows are in the database. A .snap file holds the position in the log, the configuration and, for
+older members, the member list (see `v2_store`). etcd 3.7 does not read these files at start; 3.6
+starts from them after a downgrade.
 
-A file is written beside its name and renamed, so a crash leaves all of it or none. What the file
-stands for must be durable in the database before, and the log records it after.
+A file is written under a temporary name and renamed, so a crash leaves all of it or none. The
+database must be durable up to the snapshot before, and the log records the snapshot after.
 """
 
 import re
@@ -24,7 +24,7 @@ from kvstore.wire.raft_codec import decode_snapshot, encode_snapshot
 from kvstore.wire.varint import WireError, read_field, varint
 
 SUFFIX: Final = ".snap"
-_TEMPORARY_PREFIX: Final = "tmp"  # what etcd removes from this directory at start
+_TEMPORARY_PREFIX: Final = "tmp"  # etcd removes such files from this directory at start
 
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.snap")
 _OS_FILES: Final = OsFiles()
@@ -78,7 +78,7 @@ def write_snapshot_file(directory: Path, snapshot: Snapshot, files: Files = _OS_
         files.rename(temporary, path)
         files.sync_directory(directory)
     except OSError as error:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # the first error is the one to report
             files.remove(temporary)
         text = f"cannot write snapshot {path}: {error.strerror or error}"
         raise StorageFatalError(text) from error
@@ -86,7 +86,7 @@ def write_snapshot_file(directory: Path, snapshot: Snapshot, files: Files = _OS_
 
 
 def read_snapshot_file(path: Path, files: Files = _OS_FILES) -> Snapshot:
-    """Return the snapshot of a file; raise CorruptionError if it is none, OSError if not there."""
+    """Return the snapshot in a file; CorruptionError if it holds none, OSError if it is missing."""
     handle = files.open(path)
     try:
         data = files.read(handle, 0, files.size_bytes(handle))

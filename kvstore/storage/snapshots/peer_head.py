@@ -1,10 +1,10 @@
-"""What the writer of a member's snapshot says before it writes, made part of the message.
+"""The position that the writer of a member's snapshot reports before it writes, decoded.
 
     {"index": 77, "term": 2, "conf_state": "{\\"voters\\":[1]}",
      "members": ["{\\"id\\":1,…}"], "removed": ["2a"], "version": "3.7.0"}
 
-Rows travel as they stand in the state. The process that reads them has no codecs loaded, this one
-has them anyway: see `peer_writer`.
+Rows are sent as they are in the state. The writer has no codecs loaded (see `peer_writer`); the
+server, which reads this, has them anyway.
 """
 
 import json
@@ -16,16 +16,16 @@ from kvstore.wire.varint import WireError
 
 
 def snapshot_of(position: bytes) -> Snapshot:
-    """Return the snapshot that a state at a position stands for; WireError if it is none."""
+    """Return raft's snapshot of a state at an encoded position; WireError if it is unreadable."""
     try:
-        told = json.loads(position)
+        fields = json.loads(position)
         data = encode_v2_store(
-            [decode_member(row.encode()) for row in told["members"]],
-            sorted(int(key, 16) for key in told["removed"]),
-            told["version"],
+            [decode_member(row.encode()) for row in fields["members"]],
+            sorted(int(key, 16) for key in fields["removed"]),
+            fields["version"],
         )
-        conf_state = _conf_state(told["conf_state"])
-        return Snapshot(SnapshotMetadata(conf_state, told["index"], told["term"]), data)
+        conf_state = _conf_state(fields["conf_state"])
+        return Snapshot(SnapshotMetadata(conf_state, fields["index"], fields["term"]), data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WireError(f"a position of {len(position)} bytes cannot be read: {error!r}") from None
 

@@ -1,19 +1,19 @@
-"""The process that writes the state out for another member, to be sent while it is written.
+"""The process that writes the state as a file for another member, which is sent meanwhile.
 
     python -m kvstore.storage.snapshots.peer_writer <member directory> <out file>
-    → on standard output: length u32 | position (see `peer_snapshot_head`) | size u64 | how far the
-      file has come (see `arrival.py`); exit code 0
+    → on standard output: length u32 | position (see `peer_head`) | size u64 | reports of how much
+      is written (see `arrival`); exit code 0
     → the reason on standard error, exit code 1
 
-What names the position in raft's log is read from the commit that is written, so both say the same
-whatever has been committed since the snapshot was asked for. It is told as soon as it is known, so
-that the other member gets ready while the file is planned; not where planning may take so long that
-the silence after it would pass for the end. The LMDB snapshot is held while the file is written and
-not while it is sent: a slow member keeps no pages from being reused. Writing ends with an error
-while FREE_BYTES_MIN are still free, as for clients.
+The position in raft's log is read from the commit that is written, so the two agree whatever has
+been committed since the snapshot was requested. It is reported as soon as it is known, so that the
+other member prepares itself while the file is planned. If planning may take so long that the other
+member would give up, the position is reported after it. The LMDB snapshot is held while the file is
+written and not while it is sent: a slow member keeps no pages from being reused. Writing ends with
+an error while FREE_BYTES_MIN are still free, as for clients.
 
-A member waits for this process to begin, so it loads what it needs and no more: no codec, and of
-the position it makes no message.
+A member waits for this process to start, so it imports as little as possible: no codec is loaded,
+and the position is not decoded here.
 """
 
 import gc
@@ -25,52 +25,52 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from kvstore.backend import BUCKETS, Table
 from kvstore.errors import CorruptionError, KvstoreError
-from kvstore.mvcc.backend import BUCKETS, Table
-from kvstore.mvcc.meta_rows import (
+from kvstore.meta_rows import (
     CLUSTER_VERSION_KEY,
     CONF_STATE_KEY,
     CONSISTENT_INDEX_KEY,
     TERM_KEY,
 )
-from kvstore.storage.disk_room import check_room
 from kvstore.storage.etcd_db.stream import Scan, plan_db
-from kvstore.storage.lmdb.backend import ReadSnapshot, open_reader
-from kvstore.storage.snapshots.arrival import is_due, word
+from kvstore.storage.free_space import check_free_space
+from kvstore.storage.lmdb.readers import ReadSnapshot, open_reader
+from kvstore.storage.snapshots.arrival import is_report_due, report
 
-EARLY_PAGES_MAX: Final = 10_000  # read for a plan well within the time a receiver is patient
+EARLY_PAGES_MAX: Final = 10_000  # are planned long before a receiver gives up
 
 
-def write(member_dir: Path, out: Path, told: int) -> None:
-    """Write the last commit under member_dir to out, telling the descriptor told.
+def write(member_dir: Path, out: Path, reports: int) -> None:
+    """Write the last commit under member_dir to out, and reports to the descriptor reports.
 
-    Raises KvstoreError or OSError; the file is for the reader to remove.
+    Raises KvstoreError or OSError; the reader removes the file.
     """
     with open_reader(member_dir, views=True) as state, out.open("xb", buffering=0) as file:
         position = _position_of(state, member_dir)
         head = len(position).to_bytes(4, "big") + position
         if sum(map(state.leaf_pages, Table)) <= EARLY_PAGES_MAX:
-            _write(told, head)
+            _write(reports, head)
             head = b""
         plan = plan_db([(BUCKETS[table], _scan(state, table)) for table in Table])
-        _write(told, head + plan.size_bytes.to_bytes(8, "big"))
-        written = said = 0
-        said_s = time.monotonic()
+        _write(reports, head + plan.size_bytes.to_bytes(8, "big"))
+        written = reported = 0
+        reported_s = time.monotonic()
         for piece in plan.pieces():
-            check_room(out.parent)
+            check_free_space(out.parent)
             _write(file.fileno(), piece)
             written += len(piece)
             now_s = time.monotonic()
-            if is_due(written, said, now_s - said_s):
-                said, said_s = written, now_s
-                _write(told, word(written))
+            if is_report_due(written, reported, now_s - reported_s):
+                reported, reported_s = written, now_s
+                _write(reports, report(written))
         if written != plan.size_bytes:
             raise CorruptionError(f"{out}: {written} bytes, planned were {plan.size_bytes}")
-    _write(told, word(written, is_whole=True))
+    _write(reports, report(written, is_complete=True))
 
 
 def _position_of(state: ReadSnapshot, member_dir: Path) -> bytes:
-    """Return where a state stands, as the parent reads it; CorruptionError if nowhere."""
+    """Return the position of a state in the log, encoded; CorruptionError if it has none."""
     meta = dict(state.scan(Table.META))
     index = int.from_bytes(meta.get(CONSISTENT_INDEX_KEY, b""), "big")
     term = int.from_bytes(meta.get(TERM_KEY, b""), "big")
@@ -115,5 +115,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    gc.disable()  # rows come and go by the million and make no cycles
+    gc.disable()  # millions of rows are made and freed, none in a cycle
     sys.exit(main(sys.argv[1:]))

@@ -1,14 +1,14 @@
-"""A database received with a snapshot of the leader's, made a state of ours beside the current one.
+"""Makes an LMDB state, beside the current one, of a database received with the leader's snapshot.
 
     <member>/lmdb                      the current state
-    <member>/lmdb.receiving.<index>/   being made of the received database file
-    <member>/lmdb.received.<index>/    complete and durable: one rename from being the current one
+    <member>/lmdb.receiving.<index>/   being made from the received database file
+    <member>/lmdb.received.<index>/    complete and durable, not yet in use
 
-What receives the file has `prepare_received` run beside it, best while the file still grows, and
-gives the snapshot's message to the node only when that has returned. Commits on the way are not
-synced: a thread has the disk write all the time, and one sync at the end makes the whole durable.
-The backend takes it when raft has accepted the snapshot (`Backend.take_received`). What was not
-taken is worth nothing: the leader sends again.
+The receiver runs `prepare_received` while the file still grows, and gives the snapshot's message to
+the node only after it has returned. Commits on the way are not synced: a thread makes the disk
+write all the time, and one sync at the end makes everything durable. The backend starts to use the
+state when raft has accepted the snapshot (`Backend.take_received`). A state that was not installed
+is deleted: the leader sends again.
 """
 
 import os
@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
+from kvstore.backend import Table
 from kvstore.errors import CorruptionError
-from kvstore.mvcc.backend import Table
-from kvstore.mvcc.meta_rows import (
+from kvstore.meta_rows import (
     CLUSTER_VERSION_KEY,
     CONSISTENT_INDEX_KEY,
     STORAGE_VERSION_KEY,
 )
 from kvstore.storage.etcd_db.reader import EtcdDbReader
-from kvstore.storage.lmdb.backend import MAP_SIZE_BYTES, LmdbTables
+from kvstore.storage.lmdb.environment import MAP_SIZE_BYTES
 from kvstore.storage.lmdb.files import (
     RECEIVING_PREFIX,
     LmdbFiles,
@@ -34,11 +34,12 @@ from kvstore.storage.lmdb.files import (
     remove_tree,
     sync_directory,
 )
+from kvstore.storage.lmdb.tables import LmdbTables
 from kvstore.storage.row_source import small_rows
 from kvstore.storage.snapshots.arrival import PipeArrival
 from kvstore.storage.takeover import check_buckets, copy_rows, refuse_newer
 
-_COMMIT_BYTES: Final = 16 << 20  # of rows between two commits: what the disk gets at once
+_COMMIT_BYTES: Final = 16 << 20  # of rows between two commits
 
 
 def prepare_received(
@@ -46,11 +47,10 @@ def prepare_received(
 ) -> None:
     """Make a state of the etcd database at db_path, which came with the snapshot at index.
 
-    Durable on return; the file stays, for the caller to remove. Nothing is done if the state is
-    there already. With an arrival the file is still on its way: rows are taken as they come, and
-    the state is complete once the file is. Raises CorruptionError (not a database, or one of
-    another index), DataDirError (newer than ours, the same index is being prepared already, the
-    rest of the file does not come), OSError.
+    It is durable on return; the caller removes the file. Nothing is done if the state exists
+    already. With an arrival the file is still being received: rows are copied as they arrive.
+    Raises CorruptionError (not a database, or one of another index), DataDirError (newer than this
+    server, the same index is being prepared already, the rest of the file does not come), OSError.
     """
     ready = received_path(member_dir, index)
     if ready.exists():
@@ -66,7 +66,7 @@ def prepare_received(
 
 @contextmanager
 def _building(member_dir: Path, index: int) -> Iterator[Path]:
-    """Hold the directory a state is made in, emptied of what an earlier process left there."""
+    """Lock the directory that a state is made in, and empty it; remove it in the end."""
     build = member_dir / f"{RECEIVING_PREFIX}{index:016x}"
     files = LmdbFiles(build)
     try:
@@ -79,7 +79,7 @@ def _building(member_dir: Path, index: int) -> Iterator[Path]:
 
 
 def _fill(path: Path, index: int, db_path: Path, arrival: PipeArrival | None) -> None:
-    """Make an environment at path of a database's rows, synced."""
+    """Make an environment at path from a database's rows, synced."""
     with EtcdDbReader(db_path, exclusive=True, arrival=arrival) as source:
         _check(source, index)
         tables = LmdbTables(path, MAP_SIZE_BYTES, sync=False)
@@ -97,9 +97,9 @@ def _fill(path: Path, index: int, db_path: Path, arrival: PipeArrival | None) ->
 
 
 def _check(source: EtcdDbReader, index: int) -> None:
-    """Raise CorruptionError or DataDirError if a database is not what came with the snapshot.
+    """Raise CorruptionError or DataDirError if a database does not belong to the snapshot.
 
-    These rows stand in the first pages of a file that members of ours send.
+    These rows are on the first pages of a file that this project's members send.
     """
     check_buckets(source)
     meta, cluster = small_rows(source, Table.META), small_rows(source, Table.CLUSTER)
@@ -113,13 +113,13 @@ def _check(source: EtcdDbReader, index: int) -> None:
 
 
 class _Flusher:
-    """Has the disk write a growing file while rows are still copied into it."""
+    """A thread that makes the disk write a growing file while rows are copied into it."""
 
     def __init__(self, path: Path) -> None:
-        """Take the file; OSError if it cannot be opened."""
+        """Open the file; OSError if that fails."""
         self._descriptor = os.open(path, os.O_RDWR)
-        self._wanted = threading.Event()
-        self._is_over = False
+        self._woken = threading.Event()
+        self._is_ending = False
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="flusher")
 
@@ -128,22 +128,22 @@ class _Flusher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End; raise what the disk said, unless there is an exception already."""
-        self._is_over = True
-        self._wanted.set()
+        """End the thread; raise its OSError, unless there is an exception already."""
+        self._is_ending = True
+        self._woken.set()
         self._thread.join()
         if self._failure is not None and kind is None:
             raise self._failure
 
     def wake(self, _done_bytes: int, _all_bytes: int) -> None:
-        """Write what is there now."""
-        self._wanted.set()
+        """Make the disk write what the file has now."""
+        self._woken.set()
 
     def _run(self) -> None:
         try:
-            while not self._is_over:
-                self._wanted.wait()
-                self._wanted.clear()
+            while not self._is_ending:
+                self._woken.wait()
+                self._woken.clear()
                 os.fdatasync(self._descriptor)
         except OSError as error:
             self._failure = error

@@ -4,40 +4,41 @@
     → {"size": 20480, "sha256": "9f86…", "version": "3.7.0"}          one line, exit code 0
     → the reason on standard error, no file                           exit code 1
 
-A process of its own, so that the turn never shares the interpreter with it, and so that the LMDB
-snapshot it reads is held only while it writes: a slow client downloads from the finished file.
-The file is not synced, it lives for one download; and it must not take the room the server's log
-needs, so writing ends with an error while FREE_BYTES_MIN are still free.
+It is a process of its own, so that it does not share the interpreter with the turn. The LMDB
+snapshot it reads is held only while it writes: a slow client downloads from the finished file. The
+file is not synced, as it lives for one download. It must not use the disk space that the server's
+log needs, so writing ends with an error while FREE_BYTES_MIN are still free.
 """
 
 import gc
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from kvstore.backend import BUCKETS, Row, Table
 from kvstore.errors import KvstoreError
-from kvstore.mvcc.backend import BUCKETS, Row, Table
-from kvstore.mvcc.meta_rows import (
+from kvstore.meta_rows import (
     CONF_STATE_KEY,
     CONSISTENT_INDEX_KEY,
     STORAGE_VERSION_KEY,
     TERM_KEY,
 )
-from kvstore.storage.disk_room import check_room
-from kvstore.storage.etcd_db.etcd_db import EtcdDbWriter, digest
-from kvstore.storage.lmdb.backend import ReadSnapshot, open_reader
+from kvstore.storage.etcd_db.digest import digest
+from kvstore.storage.etcd_db.writer import EtcdDbWriter
+from kvstore.storage.free_space import check_free_space
+from kvstore.storage.lmdb.readers import ReadSnapshot, open_reader
 
 _ROWS_BETWEEN_CHECKS: Final = 256
+_BYTES_BETWEEN_CHECKS: Final = 1 << 20
 
 
 def write(member_dir: Path, out: Path) -> dict[str, int | str]:
     """Write the last commit under member_dir to out.
 
-    Returns size, sha256, storage version and the position in raft's log the rows stand for: index,
-    term, configuration (JSON as in the meta table; empty if none is noted). Raises KvstoreError or
+    Returns size, sha256, storage version and the position of the state in raft's log: index, term,
+    configuration (JSON as in the meta table, empty if there is none). Raises KvstoreError or
     OSError and leaves no file behind.
     """
     meta: dict[bytes, bytes] = {}
@@ -62,17 +63,21 @@ def write(member_dir: Path, out: Path) -> dict[str, int | str]:
 
 
 def _rows(state: ReadSnapshot, table: Table, directory: Path) -> Iterator[Row]:
-    """Yield the rows of a table as long as the disk has room for more than them."""
-    rows = state.scan(table)
-    while batch := list(islice(rows, _ROWS_BETWEEN_CHECKS)):
-        check_room(directory)
-        yield from batch
+    """Yield the rows of a table; check now and then that the disk has room for more."""
+    rows_left = bytes_left = 0
+    for row in state.scan(table):
+        bytes_left -= len(row[1])
+        rows_left -= 1
+        if rows_left < 0 or bytes_left < 0:
+            check_free_space(directory)
+            rows_left, bytes_left = _ROWS_BETWEEN_CHECKS, _BYTES_BETWEEN_CHECKS
+        yield row
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     if len(arguments) != 2:
-        sys.stderr.write("usage: snapshot_writer <member directory> <out file>\n")
+        sys.stderr.write("usage: writer <member directory> <out file>\n")
         return 2
     try:
         result = write(Path(arguments[0]), Path(arguments[1]))
@@ -84,5 +89,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    gc.disable()  # rows come and go by the million and make no cycles
+    gc.disable()  # millions of rows are made and freed, none in a cycle
     sys.exit(main(sys.argv[1:]))

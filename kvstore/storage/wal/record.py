@@ -5,15 +5,15 @@
 
     record = 08 kind  10 crc  1a length body        (walpb.Record; a CRC record has no body)
 
-The law: the crc of a record is CRC-32C over all bodies since the start of the log, continued from
-record to record; a segment opens with a CRC record that repeats the last value of the segment
-before, so a segment can be checked alone and as part of the chain. Type, length and padding are
-not covered by it, therefore the reader takes exactly the shape above and nothing looser.
+Invariant: the crc of a record is CRC-32C over all bodies since the start of the log, continued from
+record to record. A segment begins with a CRC record that repeats the last value of the segment
+before, so a segment can be checked alone and as part of the chain. The crc does not cover type,
+length and padding, therefore the reader accepts exactly the form above.
 
     SegmentReader(data, size, crc)  ──►  (offset, kind, body) …  then  offset, crc, fault
 
 This module turns bytes into records and back. It opens no file, gives entries no meaning, and does
-not decide whether a fault is a torn tail or corruption (see wal_repair).
+not decide whether a fault is a torn tail or corruption (see `repair`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,7 +57,7 @@ _HEADS: Final = tuple(bytes((0x08, kind, 0x10)) for kind in range(SNAPSHOT + 1))
 
 
 class WalSnapshot(NamedTuple):
-    """A snapshot the log knows of; the initial one (index 0, term 0) has no configuration."""
+    """A snapshot that the log records; the initial one (index 0, term 0) has no configuration."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     term: int
@@ -75,9 +75,9 @@ def frame_word(record_bytes: int) -> bytes:
 
 
 def encode_records(kind: int, bodies: Iterable[bytes], crc: int) -> tuple[bytes, int]:
-    """Return (the frames of one record a body, the crc after the last); not for CRC records.
+    """Return (the frames of one record per body, the crc after the last); not for CRC records.
 
-    The hot path of every write: about 0.6 µs a record of 300 bytes (bench/micro).
+    On the path of every write: about 0.6 µs for a record of 300 bytes (bench/micro).
     """
     frames: list[bytes] = []
     add = frames.append
@@ -101,7 +101,7 @@ def encode_records(kind: int, bodies: Iterable[bytes], crc: int) -> tuple[bytes,
 def encode_entries(entries: Sequence[Entry], crc: int) -> tuple[bytes, int]:
     """Return (the frames of the entries' records, the crc after the last).
 
-    The native crate has a twin (kvstore/native/src/wal.rs), which tests hold equal.
+    The native crate has the same function (kvstore/native/src/wal.rs); tests compare the two.
     """
     return encode_records(ENTRY, map(encode_entry, entries), crc)
 
@@ -177,7 +177,7 @@ def read_varint32(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _usual_head(kind: int, crc: int, size: int) -> bytes:
-    """Return the head of 15 records in 16: those whose crc takes five bytes."""
+    """Return the head of a record whose crc takes five bytes, as of 15 in 16; b"" for others."""
     if crc < _CRC_FIVE_BYTES or size >= SMALL_MAX or kind > SNAPSHOT or kind == CRC or kind == 0:
         return b""
     return b"%b%b%b%b%b" % (
@@ -187,19 +187,19 @@ def _usual_head(kind: int, crc: int, size: int) -> bytes:
 
 
 class Fault(NamedTuple):
-    """Where the records of a segment end without ending well, and how."""
+    """Where a segment stops being readable, and why."""
 
     offset: int  # of the frame, in bytes from the start of the segment
     text: str
 
 
 class SegmentReader:
-    """Walks the records of one segment; afterwards tells how it ended.
+    """Reads the records of one segment; afterwards says how it ended.
 
     Args of the constructor: data, the bytes of the segment, which may leave out zeros at its end;
     size_bytes, the length of the file; crc, the value to continue from (0: take the segment's).
-    After the walk: offset is the end of the last good record, crc the running value there, fault
-    None if nothing but zeros follows.
+    After the last record: offset is the end of the last good record, crc the running value there,
+    fault None if nothing but zeros follows, opening_crc what the segment begins with.
     """
 
     __slots__ = ("_data", "_size_bytes", "crc", "fault", "offset", "opening_crc")
@@ -246,7 +246,7 @@ class SegmentReader:
             offset = end
 
     def _read_any(self, offset: int, size: int, crc: int) -> tuple[int, int, bytes] | Fault:
-        """Return (kind, crc after it, body) of the record at offset, or its fault."""
+        """Return (kind, crc after it, body) of the record at offset, or the fault there."""
         data, start = self._data, offset + WORD_BYTES
         try:
             kind, stored, body_at = read_head(data, start, size)

@@ -1,21 +1,21 @@
-"""Torn or corrupt: what to make of a last segment whose records do not end well.
+"""Decides whether a fault in the last segment is a torn tail, to be cut off, or corruption.
 
 A power cut may lose any 512-byte sector written since the last sync, and nothing older. So a fault
-is a *torn tail*, which may be cut off because nobody was ever told it was safe, only if both hold:
+is a *torn tail* only if both of these hold. It may be cut off, because it was never acknowledged.
 
-1. The bad frame itself looks like a lost write: a sector of it is all zero, or it runs past the
-   end of the file. A frame word is 8-byte aligned and therefore never half written; one that
-   contradicts the record behind it was changed, not torn.
-2. Everything from there on can be what no sync has covered. Entries and snapshots are synced by
-   the save that wrote them, before the next save begins; only a state record alone may wait:
+1. The bad frame looks like a lost write: a sector of it is all zero, or it runs past the end of the
+   file. A frame word is 8-byte aligned and therefore never half written; one that contradicts the
+   record after it was changed, not torn.
+2. Everything from there on may be unsynced. Entries and snapshots are synced by the save that wrote
+   them, before the next save begins; only a state record alone may stay unsynced:
 
        … synced | state* ( entry+ state? | snapshot )? | end
 
-   A bad record with more than that behind it was once durable: cutting it off would silently drop
-   acknowledged entries from the middle of the log.
+   If more than that follows a bad record, the record was once durable. Cutting it off would
+   silently drop acknowledged entries from the middle of the log.
 
-etcd knows only the first half of rule 1 and would cut in more cases; every tear it can repair and
-a power cut can make is repaired here as well. This module judges bytes; it changes no file.
+etcd checks only the first half of rule 1 and would cut in more cases. Every tear that a power cut
+can make and etcd can repair is repaired here as well. This module changes no file.
 """
 
 import re
@@ -85,7 +85,7 @@ def _is_lost_frame(data: bytes, size_bytes: int, offset: int) -> bool:
 
 
 def _head_agrees(data: bytes, size_bytes: int, start: int, size: int) -> bool:
-    """Tell whether the record's own length fits the frame's, as far as its head was written."""
+    """Tell whether the record's length fits the frame's, as far as its head was written."""
     head_end = start + min(size, HEAD_BYTES_MAX)
     if head_end > size_bytes or _has_zero_sector(data, start, head_end):
         return True

@@ -1,24 +1,24 @@
-"""From the bytes of the segments back to what raft must know.
+"""From the records of the segments to what raft starts from.
 
     segments ──► records ──► Replay(metadata, hard state, entries after the start, snapshots)
 
-The law: entries come back in the order they were written; one at a position that is already taken
-replaces it and all behind it (a conflict of logs), one past the end is a gap. State: the last
-wins. Metadata: one value in all segments. The start snapshot must be recorded, with its term.
+Rules: entries come in the order they were written. An entry at an index that is already there
+replaces that entry and all after it (a conflict of logs); one past the end is a gap. Of the states
+the last counts. Metadata has one value in all segments. The start snapshot must be recorded, with
+its term.
 
-The checksum covers neither the type of a record nor the sense of the log, so what no raft can have
-written is refused too: a state in any but its one encoding, a term that goes back, an entry that
-is replaced once committed or by one of the same term, a commit past the last entry.
+The checksum covers neither the type of a record nor the meaning of the log. So whatever raft cannot
+have written is refused too: a state in another encoding than its only one, a term that goes back,
+an entry that is replaced after it was committed or by one of the same term, a commit past the last
+entry.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, Protocol
 
-from kvstore.errors import CorruptionError, DataDirError
 from kvstore.raft.model import EMPTY_HARD_STATE, Entry, EntryType, HardState
-from kvstore.storage.files import Files, OsFiles
 from kvstore.storage.wal.record import (
     CRC,
     ENTRY,
@@ -26,18 +26,26 @@ from kvstore.storage.wal.record import (
     SNAPSHOT,
     STATE,
     Fault,
-    SegmentReader,
     WalSnapshot,
     decode_snapshot_body,
 )
-from kvstore.storage.wal.repair import is_torn_tail
-from kvstore.storage.wal.segment import check_sequence, list_segments, read_segment
+from kvstore.storage.wal.scan import corruption
 from kvstore.wire.raft_codec import decode_entry, decode_hard_state, encode_hard_state
 from kvstore.wire.varint import WireError
 
-TERM_MAX: Final = (1 << 48) - 1  # one election a term: out of reach; a member id is mostly above
+TERM_MAX: Final = (1 << 48) - 1  # no cluster holds so many elections; member ids are mostly above
 
-_OS_FILES: Final = OsFiles()
+
+class Records(Protocol):
+    """The records of one segment: a SegmentReader, or a ScannedSegment."""
+
+    offset: int  # the end of the last good record, once all were read
+    crc: int  # the checksum there
+    fault: Fault | None  # what follows it, None for nothing but zeros
+
+    def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield (offset of the frame, kind, body)."""
+        ...
 
 
 class Repair(NamedTuple):
@@ -62,7 +70,7 @@ class Replay:
 
 
 class Replayer:
-    """Takes segments one after another and builds the Replay."""
+    """Reads segments one after another, the oldest first, and builds the Replay."""
 
     __slots__ = ("_found", "_has_metadata", "_path", "_start", "_term_at_start", "crc", "replay")
 
@@ -75,16 +83,15 @@ class Replayer:
         self.crc = 0
         self.replay = Replay()
 
-    def take(self, path: Path, data: bytes, size_bytes: int) -> tuple[int, Fault | None]:
-        """Read one segment; return (the end of its last good record, the fault there or None).
+    def read(self, path: Path, records: Records) -> None:
+        """Read the next segment; `records.fault` is for the caller to judge.
 
-        Raises CorruptionError for what a good record says but a good log cannot.
+        Raises CorruptionError where the records are good and the log they make is not.
         """
         self._path = path
-        reader = SegmentReader(data, size_bytes, self.crc)
         start_index, entries, replay = self._start.index, self.replay.entries, self.replay
         has_metadata = False
-        for offset, kind, body in reader:
+        for offset, kind, body in records:
             try:
                 if kind == ENTRY:
                     entry = decode_entry(body)
@@ -96,7 +103,7 @@ class Replayer:
                             self._refuse_term(entry, offset)
                         entries.append(entry)
                     else:
-                        # Whatever is written takes the place of all that stood from there on.
+                        # An entry replaces all from its index on.
                         entries.clear()
                         self._term_at_start = entry.term if entry.index == start_index else 0
                 elif kind == STATE:
@@ -111,13 +118,12 @@ class Replayer:
             if not has_metadata and kind != CRC:
                 self._refuse(offset, f"expected metadata in front, found type {kind}")
         if not has_metadata:
-            missing = Fault(reader.offset, "the segment ends before its metadata")
-            raise corruption(path, reader.fault or missing)
-        self.crc = reader.crc
-        return reader.offset, reader.fault
+            missing = Fault(records.offset, "the segment ends before its metadata")
+            raise corruption(path, records.fault or missing)
+        self.crc = records.crc
 
     def finish(self) -> Replay:
-        """Return what was read, once the last segment was taken."""
+        """Return the Replay after the last segment."""
         replay, start = self.replay, self._start
         if not self._found:
             self._refuse(0, f"no snapshot at index {start.index}, term {start.term} from here on")
@@ -135,8 +141,8 @@ class Replayer:
         if entry.index <= self.replay.hard_state.commit:
             self._refuse(offset, f"entry {entry.index} was committed and is written again")
         position = entry.index - start_index - 1
-        # A later leader's entry may well be of an earlier term: what counts is how its log ended.
-        # etcd's --force-new-cluster puts changes of members in the place of entries of its term.
+        # A later leader's entry may be of an earlier term: what decides is how its log ended.
+        # etcd's --force-new-cluster replaces entries of its own term by changes of members.
         is_forced = entry.type == EntryType.CONF_CHANGE
         if entry.term == entries[position].term and entry != entries[position] and not is_forced:
             self._refuse(offset, f"entry {entry.index} is replaced by one of term {entry.term}")
@@ -168,7 +174,7 @@ class Replayer:
                     f"{start.term}",
                 )
             if not self._found and self._term_at_start not in (0, start.term):
-                # Received: the log before it was another one, and what it held beyond is no part.
+                # Received from a leader: the log before it was another one and is dropped.
                 replay.entries.clear()
             self._found = True
         replay.snapshots.append(snapshot)
@@ -180,76 +186,3 @@ class Replayer:
 
     def _refuse(self, offset: int, text: str) -> NoReturn:
         raise corruption(self._path, Fault(offset, text))
-
-
-def corruption(path: Path, fault: Fault) -> CorruptionError:
-    """Return the error that names a segment, an offset and what is wrong there."""
-    return CorruptionError(f"{path}: corrupt at offset {fault.offset}: {fault.text}")
-
-
-def read_snapshots(directory: Path, files: Files = _OS_FILES) -> list[WalSnapshot]:
-    """Return the snapshots the log records up to the last commit, oldest first.
-
-    Takes no lock and changes nothing. Raises CorruptionError, or DataDirError if there is no log.
-    """
-    return _valid_snapshots(_newest_first(directory, files), newest_only=False)
-
-
-def read_last_snapshot(directory: Path, files: Files = _OS_FILES) -> WalSnapshot | None:
-    """Return the last of read_snapshots; reads only the segments from its own on."""
-    found = _valid_snapshots(_newest_first(directory, files), newest_only=True)
-    return found[-1] if found else None
-
-
-_Summary = tuple[list[WalSnapshot], HardState | None]  # of one segment
-
-
-def _valid_snapshots(segments: Iterator[_Summary], *, newest_only: bool) -> list[WalSnapshot]:
-    found: list[WalSnapshot] = []
-    commit: int | None = None
-    for snapshots, state in segments:
-        found = snapshots + found
-        if commit is None and state is not None:
-            commit = state.commit
-        if newest_only and commit is not None and any(s.index <= commit for s in found):
-            break
-    return [snapshot for snapshot in found if snapshot.index <= (commit or 0)]
-
-
-def _newest_first(directory: Path, files: Files) -> Iterator[_Summary]:
-    segments = list_segments(files, directory)
-    if not segments:
-        raise DataDirError(f"{directory}: no write-ahead log segment here")
-    check_sequence(segments)
-    next_crc: int | None = None
-    for segment in reversed(segments):
-        handle = files.open(segment.path)
-        try:
-            data, size_bytes = read_segment(files, handle)
-        finally:
-            files.close(handle)
-        reader = SegmentReader(data, size_bytes, 0)
-        summary = _summarize(segment.path, reader)
-        fault = reader.fault
-        is_last = next_crc is None
-        if fault and not (is_last and is_torn_tail(data, size_bytes, fault.offset)):
-            raise corruption(segment.path, fault)
-        if next_crc is not None and next_crc != reader.crc:
-            text = f"the records end with crc {reader.crc:08x}, the next segment has {next_crc:08x}"
-            raise corruption(segment.path, Fault(reader.offset, text))
-        next_crc = reader.opening_crc
-        yield summary
-
-
-def _summarize(path: Path, reader: SegmentReader) -> _Summary:
-    snapshots: list[WalSnapshot] = []
-    state_body: bytes | None = None
-    for offset, kind, body in reader:
-        if kind == STATE:
-            state_body = body
-        elif kind == SNAPSHOT:
-            try:
-                snapshots.append(decode_snapshot_body(body))
-            except WireError as error:
-                raise corruption(path, Fault(offset, f"unreadable snapshot: {error}")) from error
-    return snapshots, None if state_body is None else decode_hard_state(state_body)

@@ -4,9 +4,9 @@
     0.tmp, 1.tmp                                the next segment, preallocated, not yet in use
     *.wal.broken                                copies left by repairs
 
-Sequences rise by one; the first index is that of the first entry a segment may hold, so the log
-after index i begins in the last segment whose first index is at most i. Other names are left
-alone. This module knows no records.
+Sequences rise by one. The first index is that of the first entry a segment may hold, so the log
+after index i begins in the last segment whose first index is at most i. Files of other names are
+ignored. This module does not look at records.
 """
 
 import re
@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kvstore.errors import CorruptionError, DataDirError
+from kvstore.errors import CorruptionError
 from kvstore.storage.files import Files
 
 SUFFIX: Final = ".wal"
@@ -47,26 +47,6 @@ def list_segments(files: Files, directory: Path) -> list[SegmentFile]:
         if match is not None:
             found.append(SegmentFile(directory / name, int(match[1], 16), int(match[2], 16)))
     return found
-
-
-def segments_from(files: Files, directory: Path, index: int) -> list[SegmentFile]:
-    """Return the segments that hold the log after index.
-
-    Raises DataDirError if there is none, CorruptionError if one is missing between them.
-    """
-    segments = list_segments(files, directory)
-    if not segments:
-        raise DataDirError(f"{directory}: no write-ahead log segment here")
-    first = len(segments) - 1
-    while first > 0 and segments[first].first_index > index:
-        first -= 1
-    if segments[first].first_index > index:
-        raise CorruptionError(
-            f"{segments[first].path}: the oldest segment begins at index "
-            f"{segments[first].first_index}, the log is needed from {index} on"
-        )
-    check_sequence(segments[first:])
-    return segments[first:]
 
 
 def check_sequence(segments: list[SegmentFile]) -> None:

@@ -1,18 +1,20 @@
 """The write-ahead log on disk: etcd's segments, written by one thread.
 
-    save ──► one buffer ──► one write ──► one fdatasync          (group commit: a turn, a sync)
-                                └─ past segment_bytes: cut, go on in the next segment
+    save         ──► one buffer ──► one write ──► one fdatasync   (group commit: a turn, a sync)
+    start_save   ──► one buffer ──► one write ──┐ the disk works, and so does the caller
+    finish_save  ───────────────────────────────┴► one fdatasync
+                                                      └─ past segment_bytes: on in the next segment
 
-The law: what `save` or `save_snapshot` synced is in the log after any crash, in order. A write or
-sync that fails is fatal: it is never tried again (the kernel may have dropped the pages) and the
-log refuses everything after it. The records are those of wal_record; opening and its refusals are
-those of wal_replay and wal_repair.
+Invariant: what `save` or `save_snapshot` synced is in the log after any crash, in order. A write or
+sync that fails is fatal: it is never retried (the kernel may have dropped the pages), and the log
+refuses everything after it. The format is in `record`; `scan`, `replay` and `repair` say what is
+refused when a log is opened.
 
 A segment is preallocated with zeros, so that a sync need not write the length of the file. The
-next one is preallocated by the save that fills the current one to a half: reserving blocks takes
-well under a tenth of a millisecond where the file system can do it, which a background thread
-would not repay; and a full disk shows while there is still half a segment to go. If it fails then,
-`preallocation_error` tells and the cut tries once more.
+next one is preallocated by the save that fills half of the current one. Reserving blocks takes
+well under a tenth of a millisecond where the file system supports it, too little for a background
+thread to be worth it, and a full disk is noticed while half a segment is left. If it fails then,
+`preallocation_error` says so and the cut tries once more.
 
 Segments are locked as etcd locks them: from the one that holds the start snapshot to the last, so
 that neither a second process nor a purge touches what is needed.
@@ -42,28 +44,17 @@ from kvstore.storage.wal.record import (
     encode_records,
     encode_snapshot_body,
 )
-from kvstore.storage.wal.repair import is_torn_tail
-from kvstore.storage.wal.replay import (
-    Repair,
-    Replay,
-    Replayer,
-    corruption,
-    read_last_snapshot,
-    read_snapshots,
-)
+from kvstore.storage.wal.replay import Repair, Replay, Replayer
+from kvstore.storage.wal.scan import LogScan, ScannedSegment
 from kvstore.storage.wal.segment import (
     BROKEN_SUFFIX,
     SUFFIX,
     TEMPORARY_SUFFIX,
     SegmentFile,
     list_segments,
-    read_segment,
     segment_path,
-    segments_from,
 )
 from kvstore.wire.raft_codec import encode_hard_state
-
-__all__ = ["Repair", "Replay", "Wal", "WalSnapshot", "read_last_snapshot", "read_snapshots"]
 
 SEGMENT_BYTES: Final = 64_000_000  # etcd's: not 64 MiB
 
@@ -86,7 +77,7 @@ class Wal:
     def __init__(
         self, directory: Path, files: Files, segment_bytes: int, metadata: bytes = b""
     ) -> None:
-        """Not for callers: see create and open."""
+        """For create and open only."""
         self._directory = directory
         self._files = files
         self._segment_bytes = segment_bytes
@@ -96,10 +87,11 @@ class Wal:
         self._handle = -1  # of the tail, the last of the segments
         self._crc = 0
         self._hard_state = EMPTY_HARD_STATE
-        self._held: HardState | None = None  # to be written with the next save
+        self._unwritten_state: HardState | None = None  # written with the next save
+        self._begun_ns: int | None = None  # spent on the sync that start_save began, if it did
         self._last_index = 0
         self._refusal: str | None = None
-        # May be replaced by a twin that gives the same bytes in less time.
+        # May be replaced by a faster function that returns the same bytes.
         self.encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] = encode_entries
         self.tail_path = Path()
         self.tail_offset = 0
@@ -126,10 +118,10 @@ class Wal:
         files: Files = _OS_FILES,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> "Wal":
-        """Make a log that holds metadata and the initial snapshot.
+        """Make a log with metadata and the initial snapshot.
 
         It is built beside directory and renamed, so a crash leaves all of it or none. Raises
-        DataDirError if directory holds anything, StorageFatalError if the disk fails.
+        DataDirError if directory is not empty, StorageFatalError if the disk fails.
         """
         wal = cls(directory, files, segment_bytes, metadata)
         try:
@@ -146,72 +138,73 @@ class Wal:
         start: WalSnapshot,
         files: Files = _OS_FILES,
         segment_bytes: int = SEGMENT_BYTES,
+        scan: LogScan | None = None,
     ) -> tuple["Wal", Replay]:
         """Read the log after start, repair a torn tail, and make it ready to append.
 
-        Everything the Replay holds is durable on return. Raises DataDirError if there is no log
-        or another process has it, CorruptionError naming segment and offset if it is not what was
-        written, StorageFatalError if the disk fails.
+        scan is a locked scan of the same log, which has read some of it already. Everything in the
+        Replay is durable on return. Raises DataDirError if there is no log or another process has
+        locked it, CorruptionError naming segment and offset if it is not what was written,
+        StorageFatalError if the disk fails.
         """
         wal = cls(directory, files, segment_bytes)
-        try:
-            replay = wal._open(start)
-        except BaseException:
-            wal._release_handles()
-            raise
-        return wal, replay
+        with scan or LogScan(directory, files, lock=True) as log:
+            try:
+                return wal, wal._open(start, log)
+            except BaseException:
+                wal._release_handles()
+                raise
 
     def save(self, hard_state: HardState | None, entries: Sequence[Entry], sync: bool) -> None:  # noqa: FBT001 - part of the storage interface
         """Append entries, then the state unless it is None or empty: one write, one fdatasync.
 
-        With sync, or with entries, they are durable on return. A state alone without sync is held
-        back, to be written in front of the next save: a write of its own would cost a lone put
-        more than its record. Raises StorageFatalError; then nothing since the last save may be
-        acknowledged.
+        With sync, or with entries, they are durable on return. A state alone without sync is
+        written with the next save: a write of its own would cost a lone put more than its record.
+        Raises StorageFatalError; then nothing since the last save may be acknowledged.
         """
         if self._refusal is not None:
             self._refuse()
         if not entries and not sync:
             if hard_state is not None and hard_state != EMPTY_HARD_STATE:
-                self._held = self._hard_state = hard_state
+                self._unwritten_state = self._hard_state = hard_state
             return
-        data = self._take_held()
-        crc = self._crc
-        if entries:
-            records, crc = self.encode_entries(list(entries), crc)
-            data += records
-        if hard_state is not None and hard_state != EMPTY_HARD_STATE:
-            record, crc = encode_records(STATE, (encode_hard_state(hard_state),), crc)
-            data += record
-            self._hard_state = hard_state
-        if data:
-            self._write(data)
-            self._crc = crc
-        if entries:
-            self._last_index = entries[-1].index
-        if self.tail_offset >= self._segment_bytes:
-            self._cut()
-        else:
-            self._sync()
-        if self.tail_offset * 2 >= self._segment_bytes and self._next is None:
-            self._preallocate()
+        self._append(hard_state, entries)
+        self._make_durable()
+
+    def start_save(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        """Begin what save does with sync; nothing is durable before finish_save returns."""
+        if self._refusal is not None:
+            self._refuse()
+        offset = self.tail_offset
+        self._append(hard_state, entries)
+        began_ns = monotonic_ns()
+        self._files.begin_writeback(self._handle, offset, self.tail_offset - offset)
+        self._begun_ns = monotonic_ns() - began_ns
+
+    def finish_save(self) -> None:
+        """Make durable what start_save began; raises as save does."""
+        if self._refusal is not None:
+            self._refuse()
+        if self._begun_ns is not None:
+            self._make_durable()
 
     def save_snapshot(self, snapshot: WalSnapshot) -> None:
-        """Record that the state up to snapshot is safe elsewhere; durable on return.
+        """Record that the database holds the state up to snapshot; durable on return.
 
-        Raises ValueError for one past the initial without configuration, StorageFatalError.
+        Raises ValueError if a snapshot after the initial one has no configuration, and
+        StorageFatalError.
         """
         if self._refusal is not None:
             self._refuse()
-        # The state first: a snapshot counts only where its index is known to be committed.
-        self._write(self._take_held() + self._snapshot_record(snapshot))
+        # The state first: a snapshot counts only if its index is committed.
+        self._write(self._take_unwritten_state() + self._snapshot_record(snapshot))
         self._last_index = max(self._last_index, snapshot.index)
         self._sync()
 
     def release_to(self, index: int) -> None:
-        """Unlock the segments that hold nothing after index; they may be purged then.
+        """Unlock the segments that hold nothing after index, so that they may be purged.
 
-        All before the last one whose first index is below index go; that one stays.
+        The last one whose first index is below index stays locked; those before it are unlocked.
         """
         keep = len(self._segments) - 1
         while keep > 0 and self._segments[keep].file.first_index >= index:
@@ -223,35 +216,50 @@ class Wal:
     def purge(self, max_wals: int) -> list[Path]:
         """Remove the oldest segments beyond max_wals (0: none) up to the first locked one.
 
-        Returns what was removed. A disk that refuses raises StorageFatalError.
+        Returns what was removed. Raises StorageFatalError if the disk fails.
         """
         removed: list[Path] = []
         if max_wals <= 0:
             return removed
         files = self._files
-        with self._fatal(f"cannot purge {self._directory}"):
-            for segment in list_segments(files, self._directory)[:-max_wals]:
-                handle = files.open(segment.path, write=True)
-                try:
-                    if not files.try_lock(handle):
+        handles: list[int] = []
+        try:
+            with self._fatal(f"cannot purge {self._directory}"):
+                for segment in list_segments(files, self._directory)[:-max_wals]:
+                    handle = self._remove_unlocked(segment.path)
+                    if handle is None:
                         break
-                    files.remove(segment.path)
+                    handles.append(handle)
                     removed.append(segment.path)
-                finally:
-                    files.close(handle)
+        finally:
+            files.close_removed(handles)
         return removed
 
-    def close(self) -> None:
-        """Sync, remove the segment not yet in use and unlock all; a second call does nothing.
+    def _remove_unlocked(self, path: Path) -> int | None:
+        """Remove a segment that nobody has locked; return its handle, None if it is locked."""
+        files = self._files
+        handle = files.open(path, write=True)
+        is_removed = False
+        try:
+            if files.try_lock(handle):
+                files.remove(path)
+                is_removed = True
+        finally:
+            if not is_removed:
+                files.close(handle)
+        return handle if is_removed else None
 
-        After a failure nothing is synced any more.
+    def close(self) -> None:
+        """Sync, remove the preallocated segment and unlock all; a second call does nothing.
+
+        After a failure nothing is synced.
         """
         if not self._segments:
             return
         try:
             if self._refusal is None:
-                if self._held is not None:
-                    self._write(self._take_held())
+                if self._unwritten_state is not None:
+                    self._write(self._take_unwritten_state())
                 self._sync()
                 self._refusal = f"{self._directory}: the write-ahead log is closed"
             if self._next is not None:
@@ -278,23 +286,20 @@ class Wal:
             files.sync_directory(directory.parent)
         self._rename_tail(segment_path(directory, 0, 0))
 
-    def _open(self, start: WalSnapshot) -> Replay:
+    def _open(self, start: WalSnapshot, log: LogScan) -> Replay:
         files, replayer = self._files, Replayer(start)
-        with self._fatal(f"cannot read the write-ahead log {self._directory}"):
-            for file in segments_from(files, self._directory, start.index):
-                self._use(file, self._lock(file.path))
-            for segment in self._segments[:-1]:
-                _, fault = replayer.take(segment.file.path, *read_segment(files, segment.handle))
-                if fault is not None:
-                    raise corruption(segment.file.path, fault)
-            data, size_bytes = read_segment(files, self._handle)
-        self.tail_offset, fault = replayer.take(self.tail_path, data, size_bytes)
-        if fault is not None and not is_torn_tail(data, size_bytes, fault.offset):
-            raise corruption(self.tail_path, fault)
+        log.read_to(start.index)
+        while True:
+            segment = log.segments.popleft()
+            self._use(segment.file, segment.handle)
+            replayer.read(segment.file.path, segment)
+            if not log.segments:
+                break
+        self.tail_offset = segment.offset
         replay = replayer.finish()
         with self._fatal(f"cannot make {self.tail_path} ready"):
-            if fault is not None:
-                replay.repair = self._repair(data, size_bytes, fault)
+            if segment.fault is not None:  # a torn tail, or the scan had refused it
+                replay.repair = self._repair(segment, segment.fault)
             files.sync(self._handle)  # what was read may never have been synced
             files.sync_directory(self._directory)
         self._metadata = replay.metadata
@@ -303,17 +308,43 @@ class Wal:
         self._crc = replayer.crc
         return replay
 
-    def _repair(self, data: bytes, size_bytes: int, fault: Fault) -> Repair:
-        """Copy the segment as it is, then cut it at the fault."""
+    def _repair(self, segment: ScannedSegment, fault: Fault) -> Repair:
+        """Copy the tail as it is, then cut it at the fault."""
         files = self._files
         broken = self.tail_path.with_name(self.tail_path.name + BROKEN_SUFFIX)
-        write_file(files, broken, data, size_bytes)
+        write_file(files, broken, segment.data, segment.size_bytes)
         files.sync_directory(self._directory)
         files.truncate(self._handle, fault.offset)
         return Repair(self.tail_path, fault.offset, fault.text, broken)
 
+    def _append(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        """Write entries, then the state unless it is None or empty."""
+        data = self._take_unwritten_state()
+        crc = self._crc
+        if entries:
+            records, crc = self.encode_entries(list(entries), crc)
+            data += records
+        if hard_state is not None and hard_state != EMPTY_HARD_STATE:
+            record, crc = encode_records(STATE, (encode_hard_state(hard_state),), crc)
+            data += record
+            self._hard_state = hard_state
+        if data:
+            self._write(data)
+            self._crc = crc
+        if entries:
+            self._last_index = entries[-1].index
+
+    def _make_durable(self) -> None:
+        """Sync what is written, and go on in the next segment if this one is full."""
+        if self.tail_offset >= self._segment_bytes:
+            self._cut()
+        else:
+            self._sync()
+        if self.tail_offset * 2 >= self._segment_bytes and self._next is None:
+            self._preallocate()
+
     def _cut(self) -> None:
-        """Close the current segment where it ends and go on in the next one."""
+        """End the current segment where its records end and go on in the next one."""
         files, old, end = self._files, self.tail_path, self.tail_offset
         with self._fatal(f"cannot end segment {old} at {end} bytes"):
             files.truncate(self._handle, end)
@@ -353,7 +384,7 @@ class Wal:
         return self._directory / f"{sequence % 2}{TEMPORARY_SUFFIX}"
 
     def _allocate(self, path: Path) -> int:
-        """Make a locked file of zeros; whatever had this name is emptied first."""
+        """Make a locked file of zeros; a file of this name is emptied first."""
         files = self._files
         handle = files.open(path, create=True)
         try:
@@ -361,14 +392,6 @@ class Wal:
         except BaseException:
             files.close(handle)
             raise
-        return handle
-
-    def _lock(self, path: Path) -> int:
-        files = self._files
-        handle = files.open(path, write=True)
-        if not files.try_lock(handle):
-            files.close(handle)
-            raise DataDirError(f"{path}: locked by another process")
         return handle
 
     def _use(self, file: SegmentFile, handle: int) -> None:
@@ -389,12 +412,13 @@ class Wal:
         self._crc = crc
         return data
 
-    def _take_held(self) -> bytes:
-        """Return the record of the state held back, if there is one; it must be written next."""
-        if self._held is None:
+    def _take_unwritten_state(self) -> bytes:
+        """Return the record of the state not written yet, if any; it must be written next."""
+        if self._unwritten_state is None:
             return b""
-        record, self._crc = encode_records(STATE, (encode_hard_state(self._held),), self._crc)
-        self._held = None
+        body = encode_hard_state(self._unwritten_state)
+        record, self._crc = encode_records(STATE, (body,), self._crc)
+        self._unwritten_state = None
         return record
 
     def _snapshot_record(self, snapshot: WalSnapshot) -> bytes:
@@ -405,9 +429,9 @@ class Wal:
         offset = self.tail_offset
         began_ns = monotonic_ns()
         try:
-            taken = self._files.write(self._handle, offset, data)
-            if taken != len(data):
-                write_all(self._files, self._handle, offset + taken, data[taken:])
+            written = self._files.write(self._handle, offset, data)
+            if written != len(data):
+                write_all(self._files, self._handle, offset + written, data[written:])
         except OSError as error:
             self._fail(
                 f"cannot write {len(data)} bytes to {self.tail_path} at offset {offset}", error
@@ -418,12 +442,13 @@ class Wal:
 
     def _sync(self) -> None:
         hit("walBeforeSync")
+        begun_ns, self._begun_ns = self._begun_ns or 0, None
         began_ns = monotonic_ns()
         try:
             self._files.sync_data(self._handle)
         except OSError as error:
             self._fail(f"cannot sync {self.tail_path}", error)
-        self.last_sync_ns = took_ns = monotonic_ns() - began_ns
+        self.last_sync_ns = took_ns = begun_ns + monotonic_ns() - began_ns
         self.sync_ns += took_ns
         self.sync_count += 1
         self.sync_seconds.add(took_ns * NANOSECOND_S)
@@ -454,7 +479,7 @@ class Wal:
 
 
 def _refuse_foreign(directory: Path, files: Files) -> None:
-    """Raise DataDirError if anything but leftovers stands where the log is to be made."""
+    """Raise DataDirError if the directory holds anything but leftovers of a log."""
     if not files.exists(directory):
         return
     for name in files.list_directory(directory):
@@ -469,5 +494,5 @@ def _reserve(files: Files, handle: int, size_bytes: int) -> None:
     try:
         files.allocate(handle, size_bytes)
     except OSError:
-        files.truncate(handle, 0)  # a full disk wants back what it did get
+        files.truncate(handle, 0)  # on a full disk: give back what was reserved
         raise

@@ -4,39 +4,36 @@
     "http://…" "unix:…"        plaintext, whatever the settings say
     "https://…" "unixs:…"      TLS
 
-What `dial_plan` returns fits grpc.secure_channel and grpc.aio.secure_channel alike. grpcio cannot
-leave a certificate unverified; where that is asked for, the certificate the server shows now is
-fetched and trusted, so it must be planned anew when the server renews it.
+The result of `dial_plan` fits grpc.secure_channel and grpc.aio.secure_channel alike. grpcio always
+verifies certificates. Where none is to be verified, the certificate that the server presents now is
+fetched and trusted, so a new plan is needed when the server renews it.
 """
 
-import os
 import socket
 import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes plain text into our JSON log
-
-import grpc
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kvstore.errors import ConfigError
+from kvstore.transport.grpcio import grpc
 
 Option = tuple[str, int | str]
 
 _FETCH_S: Final = 5.0
-_PORT: Final = 443  # where a host stands alone, as in a URL
+_PORT: Final = 443  # of a host without a port, as in a URL
 
 
 class DialTls(NamedTuple):
-    """What a client shows and trusts."""
+    """The certificate a client presents, and those it trusts."""
 
     cert_file: str = ""
     key_file: str = ""
     trusted_ca_file: str = ""  # empty: the system's
     is_unverified: bool = False
-    is_wanted: bool = False  # by endpoints that do not say; so do files
+    is_wanted: bool = False  # for endpoints without a scheme; file names have the same effect
 
 
 class DialPlan(NamedTuple):
@@ -47,17 +44,8 @@ class DialPlan(NamedTuple):
     options: tuple[Option, ...]
 
 
-def check_files(tls: DialTls) -> None:
-    """Raise ConfigError unless the files can be used."""
-    if bool(tls.cert_file) != bool(tls.key_file):
-        raise ConfigError(
-            f"KeyFile and CertFile must both be present[key: {tls.key_file}, cert: {tls.cert_file}]"
-        )
-    _context(tls)
-
-
-def is_secure(endpoint: str, tls: DialTls) -> bool:
-    """Tell whether an endpoint is reached by TLS."""
+def uses_tls(endpoint: str, tls: DialTls) -> bool:
+    """Tell whether an endpoint is dialled with TLS."""
     scheme = _split(endpoint)[0]
     if scheme:
         return scheme in {"https", "unixs"}
@@ -65,17 +53,20 @@ def is_secure(endpoint: str, tls: DialTls) -> bool:
 
 
 def dial_plan(endpoint: str, tls: DialTls) -> DialPlan:
-    """Return how to reach endpoint; ConfigError for files, OSError for a certificate to fetch."""
-    scheme, place = _split(endpoint)
+    """Return how to reach endpoint.
+
+    Raises ConfigError if the files cannot be used, OSError if a certificate cannot be fetched.
+    """
+    scheme, address = _split(endpoint)
     is_unix = scheme.startswith("unix")
-    target = f"unix:{place}" if is_unix else place
-    if not is_secure(endpoint, tls):
+    target = f"unix:{address}" if is_unix else address
+    if not uses_tls(endpoint, tls):
         return DialPlan(target, None, ())
     _context(tls)
     roots, key, cert = (_read(each) for each in (tls.trusted_ca_file, tls.key_file, tls.cert_file))
     options: tuple[Option, ...] = ()
     if tls.is_unverified:
-        roots, name = _shown(place, tls, is_unix=is_unix)
+        roots, name = _fetch_certificate(address, tls, is_unix=is_unix)
         options = (("grpc.ssl_target_name_override", name),)
     elif roots is None:
         roots = _read(ssl.get_default_verify_paths().cafile or "")
@@ -98,7 +89,7 @@ def _split(endpoint: str) -> tuple[str, str]:
 
 
 def _context(tls: DialTls) -> ssl.SSLContext:
-    """Load the files as OpenSSL does, for grpcio would not say what is wrong."""
+    """Load the files with OpenSSL, because grpcio gives no reason when it cannot."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         if tls.cert_file:
@@ -120,27 +111,27 @@ def _read(path: str) -> bytes | None:
         raise ConfigError(f"{path}: {error.strerror}") from None
 
 
-def _shown(place: str, tls: DialTls, *, is_unix: bool) -> tuple[bytes, str]:
-    """Return the certificate a server shows, as PEM, and a name that is in it."""
+def _fetch_certificate(address: str, tls: DialTls, *, is_unix: bool) -> tuple[bytes, str]:
+    """Return the certificate a server presents, as PEM, and a name that is in it."""
     context = _context(tls)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    with _connected(place, is_unix=is_unix) as raw, context.wrap_socket(raw) as secure:
+    with _connect(address, is_unix=is_unix) as raw, context.wrap_socket(raw) as secure:
         der = secure.getpeercert(binary_form=True)
     if der is None:
-        raise OSError(f"{place} shows no certificate")
+        raise OSError(f"{address} shows no certificate")
     return ssl.DER_cert_to_PEM_cert(der).encode(), _name_in(x509.load_der_x509_certificate(der))
 
 
-def _connected(place: str, *, is_unix: bool) -> socket.socket:
+def _connect(address: str, *, is_unix: bool) -> socket.socket:
     if not is_unix:
-        host, _, port = place.rpartition(":")
+        host, _, port = address.rpartition(":")
         return socket.create_connection((host.strip("[]"), int(port or _PORT)), _FETCH_S)
     raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     raw.settimeout(_FETCH_S)
     try:
-        raw.connect(place)
+        raw.connect(address)
     except BaseException:
         raw.close()
         raise
@@ -156,13 +147,3 @@ def _name_in(certificate: x509.Certificate) -> str:
     hosts = [each.replace("*", "any") for each in names.get_values_for_type(x509.DNSName)]
     addresses = [str(each) for each in names.get_values_for_type(x509.IPAddress)]
     return next(iter(hosts + addresses), "")
-
-
-def common_name_of(cert_file: str) -> str:
-    """Return the common name in a certificate's subject, or an empty text."""
-    try:
-        certificate = x509.load_pem_x509_certificate(_read(cert_file) or b"")
-    except ValueError as error:
-        raise ConfigError(f"{cert_file}: {error}") from None
-    found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(found[0].value) if found else ""

@@ -1,12 +1,12 @@
-"""TLS of the grpcio transport, as far as grpcio goes; the rest is refused by the flag's name.
+"""TLS of the grpcio transport, as far as grpcio supports it; the rest is refused by flag name.
 
-    files ──(again for every handshake, where they changed)──► grpc.ServerCredentials
+    files ──(again before each handshake, if they changed)──► grpc.ServerCredentials
 
-Law: what was right once is served until something right takes its place; a pair that does not fit
-or cannot be read costs one notice per change, and no handshake.
+Rule: the last usable files are served until usable ones replace them. Files that do not fit or
+cannot be read cost one notice per change, and no handshake fails for them.
 
-grpcio has no revocation lists, no say in versions and suites, and asks nothing of a client's
-certificate but that a trusted authority has signed it.
+grpcio has no revocation lists and no choice of versions and cipher suites, and checks of a client's
+certificate only that a trusted authority signed it.
 """
 
 import os
@@ -15,18 +15,17 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-import grpc
-
 from kvstore.errors import ConfigError
+from kvstore.transport.grpcio import grpc
 from kvstore.transport.tls import TlsOptions
 
-# (inode, bytes, mtime ns, ctime ns) per file; None where it cannot be had
+# (inode, bytes, mtime ns, ctime ns) per file; None if there is no such file
 _Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
 def check(tls: TlsOptions) -> None:
-    """Refuse what grpcio cannot do; ConfigError names the flag."""
-    for flag, asked in (
+    """Refuse settings that grpcio does not support; ConfigError names the flag."""
+    for flag, setting in (
         ("--client-crl-file", tls.crl_file),
         ("--client-cert-allowed-hostname", tls.allowed_hosts),
         ("--cipher-suites", tls.cipher_suites),
@@ -34,43 +33,43 @@ def check(tls: TlsOptions) -> None:
         ("--tls-max-version", tls.max_version),
         ("names allowed in certificates of clients", tls.allowed_names),
     ):
-        if asked:
+        if setting:
             raise ConfigError(f"{flag} needs the native transport: grpcio cannot do that")
 
 
 def credentials(tls: TlsOptions, on_notice: Callable[[str], None]) -> grpc.ServerCredentials:
-    """Return what to listen with; ConfigError if the files are not right now.
+    """Return credentials to listen with; ConfigError if the files cannot be used now.
 
-    on_notice is given a line for the log, from any thread, per change that cannot be used.
+    on_notice gets a line for the log, from any thread, for each change that cannot be used.
     """
     check(tls)
     files = _Files(tls, on_notice)
     return grpc.dynamic_ssl_server_credentials(
-        files.first(),
-        files.newer,  # type: ignore[arg-type]  # grpcio takes None for: as before
+        files.load_first(),
+        files.load_changed,  # type: ignore[arg-type]  # grpcio takes None as: unchanged
         require_client_authentication=bool(tls.trusted_ca_file),
     )
 
 
 class _Files:
-    """The files, and which of their states was looked at last."""
+    """The files, and the state in which they were last loaded."""
 
     def __init__(self, tls: TlsOptions, on_notice: Callable[[str], None]) -> None:
         self._tls: Final = tls
         self._on_notice = on_notice
-        self._lock = threading.Lock()  # handshakes come from threads of grpcio's
+        self._lock = threading.Lock()  # handshakes run in grpcio's threads
         self._seen: _Stamp | None = None
 
-    def first(self) -> grpc.ServerCertificateConfiguration:
-        """Return what is there at the start; ConfigError if that cannot be used."""
+    def load_first(self) -> grpc.ServerCertificateConfiguration:
+        """Return the files as they are at the start; ConfigError if they cannot be used."""
         try:
             self._seen = self._stamp()
             return self._load()
         except ConfigError as error:
             raise ConfigError(f"cannot listen on TLS: {error}") from error
 
-    def newer(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return what changed since it was last looked at, if it can be used."""
+    def load_changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return the files if they have changed and can be used."""
         with self._lock:
             stamp = self._stamp()
             if stamp == self._seen:
@@ -93,12 +92,12 @@ class _Files:
         tls = self._tls
         pair = (_read(tls.key_file), _read(tls.cert_file))
         roots = _read(tls.trusted_ca_file) if tls.trusted_ca_file else None
-        _try_out(tls)
+        _check_loadable(tls)
         return grpc.ssl_server_certificate_configuration([pair], roots)
 
 
-def _try_out(tls: TlsOptions) -> None:
-    """Load the files as grpcio will, which would not say what is wrong; ConfigError names them."""
+def _check_loadable(tls: TlsOptions) -> None:
+    """Load the files with OpenSSL, because grpcio gives no reason; ConfigError names them."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(tls.cert_file, tls.key_file)

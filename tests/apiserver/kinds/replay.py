@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from kvstack.apiserver.kinds.expressions_in_cel import CEL
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.kinds.table import strategy_of
 from kvstack.apiserver.objects import json_patch, merge_patch, metadata, status
@@ -32,10 +33,12 @@ from kvstack.apiserver.objects.groups import GroupKind
 from kvstack.apiserver.objects.names import name_is_dns_subdomain, name_is_path_segment
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.schema import strategic_merge
-from kvstack.apiserver.schema.decode import DecodeError, decode, normalize
+from kvstack.apiserver.schema.decode import DecodeError, decode_as_given, normalize
 from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.schema.resource import Resource
+from kvstack.apiserver.schema.stored_form import without_empty
 from kvstack.apiserver.schema.types import Type
+from kvstack.apiserver.verbs.checking import distinct
 
 RECORDED: Final = Path(__file__).parent.parent / "recorded"
 TABLE: Final = load()
@@ -101,7 +104,7 @@ class Request(NamedTuple):
     def decoded(self, body: object) -> tuple[Obj, list[str]]:
         """Return a body as an object, and what is told of its unknown fields."""
         row = self.target.row
-        obj, unknown = decode(body, row.type)
+        obj, unknown, _ = decode_as_given(body, row.type)
         obj.setdefault("apiVersion", row.group_version)
         obj.setdefault("kind", row.kind.kind)
         is_told = self.target.query.get("fieldValidation", [""]) in ([""], ["Warn"])
@@ -120,8 +123,10 @@ class Request(NamedTuple):
             namespace=self.target.namespace,
             api_version=self.target.row.group_version,
             user="admin",
+            user_uid="admin",
             groups=("system:masters", "system:authenticated"),
             is_dry_run="dryRun" in self.target.query,
+            expressions=CEL,
         )
 
 
@@ -271,6 +276,7 @@ def create(request: Request, admit: Admit | None = None) -> Reply:
     row, answer = target.row, request.step["answer"]
     obj, unknown = request.decoded(request.step["body"])
     obj = _to_stored(strategy, row, obj)
+    strategy.default_times(obj, request.now)
     meta = obj.setdefault("metadata", {})
     metadata.match_namespace(meta, target.namespace)
     metadata.wipe_system_fields(meta)
@@ -287,7 +293,8 @@ def create(request: Request, admit: Admit | None = None) -> Reply:
     if strategy.has_generation:
         meta["generation"] = 1
     strategy.prepare_create(obj, context)
-    _refuse(row, meta, _create_errors(obj, row, strategy, context))
+    errors = _create_errors(obj, row, strategy, context)
+    _refuse(row, meta, errors if strategy.tells_repeated else distinct(errors))
     warnings = [*unknown, *owners, *context.warnings, *strategy.warnings(obj, context)]
     return Reply(201, _to_served(strategy, row, obj), warnings)
 
@@ -331,6 +338,7 @@ def update(request: Request, admit: Admit | None = None) -> Reply:
         body = patched(_to_served(main, row, old), body, row.type, step["type"])
     obj, unknown = request.decoded(body)
     obj = _to_stored(main, row, obj)
+    main.default_times(obj, request.now)
     meta = obj.setdefault("metadata", {})
     metadata.match_namespace(meta, target.namespace)
     if not meta.get("resourceVersion"):
@@ -345,7 +353,7 @@ def update(request: Request, admit: Admit | None = None) -> Reply:
     errors = metadata.validate(meta, name_is_path_segment, is_namespaced=row.is_namespaced)
     errors += metadata.validate_update(meta, old["metadata"])
     errors += strategy.validate_update(obj, old, context)
-    _refuse(row, meta, errors)
+    _refuse(row, meta, distinct(errors))
     warnings = strategy.update_warnings(obj, old, context)
     warnings = [*unknown, *owners, *context.warnings, *warnings]
     return Reply(200, _to_served(main, row, obj), warnings)
@@ -354,10 +362,7 @@ def update(request: Request, admit: Admit | None = None) -> Reply:
 def _refuse(row: Resource, meta: Obj, errors: list[FieldError]) -> None:
     if errors:
         group = "" if row.group == "events.k8s.io" else row.group
-        distinct = {str(each): each for each in errors}
-        raise status.invalid(
-            GroupKind(group, row.kind.kind), meta.get("name", ""), list(distinct.values())
-        )
+        raise status.invalid(GroupKind(group, row.kind.kind), meta.get("name", ""), errors)
 
 
 def _to_stored(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
@@ -371,6 +376,7 @@ def _to_stored(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
 
 def _to_served(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
     # What is answered was read from the store, where defaults are filled in again.
+    obj = without_empty(obj, row.type)
     strategy.default(obj)
     conversion = strategy.conversions.get(row.version)
     return normalize(obj if conversion is None else conversion.to_served(obj), row.type)

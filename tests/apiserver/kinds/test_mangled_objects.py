@@ -17,7 +17,13 @@ from tests.apiserver.kinds.hooks import SECONDS, context_of
 from tests.apiserver.kinds.replay import recorded, target_of
 from tests.apiserver.kinds.service_acts import pools_of
 
-FAMILIES: Final = ("defaults-core", "defaults-network", "defaults-storage")
+FAMILIES: Final = (
+    "defaults-core",
+    "defaults-extension",
+    "defaults-network",
+    "defaults-policy",
+    "defaults-storage",
+)
 VALUES: Final[tuple[Any, ...]] = (
     None, {}, [], "", 0, -1, 2**31, "None", "a", "A b", "10.0.0.1", "fd00::1", "10.0.0.0/8", "x/y",
     True, False, [""], [None], {"a": None}, {"": ""}, "2026-01-01T00:00:00Z", "1Gi", "-1", "*",

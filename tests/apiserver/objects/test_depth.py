@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects import json_patch, json_text, merge_patch, yaml_text
-from kvstack.apiserver.objects.go_text import go_plain, go_value
-from kvstack.apiserver.objects.json_syntax import DEPTH_MAX
+from kvstack.apiserver.objects import json_patch, merge_patch
+from kvstack.apiserver.objects.text import json_text, yaml_text
+from kvstack.apiserver.objects.text.go_text import go_plain, go_value
+from kvstack.apiserver.objects.text.json_syntax import DEPTH_MAX
 from kvstack.apiserver.schema import strategic_merge
 from kvstack.apiserver.schema.load import load
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kvstack.apiserver.objects import json_patch
 from kvstack.apiserver.objects.json_patch import JsonPatchError
-from kvstack.apiserver.objects.json_text import equal, is_too_deep
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text.json_text import equal, is_too_deep
 
 leaves = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["x", "y"])
 values = st.recursive(

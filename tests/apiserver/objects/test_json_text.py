@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects import json_text
-from kvstack.apiserver.objects.json_syntax import DEPTH_MAX, JsonError
-from kvstack.apiserver.objects.json_text import RepeatedMembers
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.objects.text.json_syntax import DEPTH_MAX, JsonError
+from kvstack.apiserver.objects.text.json_text import RepeatedMembers
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),

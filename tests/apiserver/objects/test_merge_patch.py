@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstack.apiserver.objects import merge_patch
-from kvstack.apiserver.objects.json_text import equal
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text.json_text import equal
 
 leaves = st.booleans() | st.integers(0, 3) | st.sampled_from(["x", "y"])
 names = st.sampled_from("abc")

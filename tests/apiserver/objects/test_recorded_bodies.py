@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvstack.apiserver.objects import json_text, yaml_text
+from kvstack.apiserver.objects.text import json_text, yaml_text
 from tests.apiserver.schema.recordings import lines
 
 BODIES = list(lines("bodies"))

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects import go_floats, go_numbers, int_or_string, resources
-from kvstack.apiserver.objects.go_text import go_plain, quote_time
+from kvstack.apiserver.objects import int_or_string, resources
 from kvstack.apiserver.objects.groups import (
     GroupKind,
     GroupResource,
@@ -14,6 +13,8 @@ from kvstack.apiserver.objects.groups import (
     GroupVersionResource,
     parse_group_version,
 )
+from kvstack.apiserver.objects.text import go_floats, go_numbers
+from kvstack.apiserver.objects.text.go_text import go_plain, quote_time
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -122,4 +123,3 @@ def test_lists_of_resources() -> None:
     assert resources.mask(left, ["cpu"]) == {"cpu": "500m"}
     assert resources.negative({"cpu": "-1", "pods": "0"}) == ["cpu"]
     assert resources.is_zero({"cpu": "0"})
-    assert resources.rounded_to_milli({"cpu": "1.0001"}) == {"cpu": "1001m"}

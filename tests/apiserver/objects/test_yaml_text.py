@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects import json_text, yaml_text
-from kvstack.apiserver.objects.yaml_scalars import YamlError
+from kvstack.apiserver.objects.text import json_text, yaml_text
+from kvstack.apiserver.objects.text.yaml_scalars import YamlError
 
 texts = st.text(
     alphabet=st.characters(blacklist_categories=("Cs", "Cc", "Cn", "Co", "Zl", "Zp"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects.go_text import go_json
+from kvstack.apiserver.objects.text.go_text import go_json
 from kvstack.apiserver.schema.internal import internal
 from kvstack.apiserver.schema.load import load
 

@@ -198,3 +198,10 @@ def test_protobuf_of_version_two() -> None:
     content = encode_v2(v2.document(DOCUMENTS, "1.37"))
     numbers = [number for number, _ in contents(content, 0, len(content))]
     assert numbers == [1, 2, 8, 9, 12, 13]
+
+
+def test_defaults_of_custom_resources_are_in_v2() -> None:
+    """Also as protobuf, where a default is text of YAML."""
+    schema = {"type": "string", "default": "red"}
+    document = {"swagger": "2.0", "info": {}, "definitions": {"x": schema}, "paths": {}}
+    assert b"red" in encode_v2(document)

@@ -34,8 +34,6 @@ DEFAULTED = (
     "TokenRequest.spec.expirationSeconds",
 )
 CONVERTED = (
-    "CustomResourceDefinition.spec.versions[].schema.openAPIV3Schema.items",
-    "CustomResourceDefinition.spec.versions[].schema.openAPIV3Schema.properties.spec.items",
     "EndpointSlice.endpoints[].deprecatedTopology",
     "Secret.data.a",
     "Secret.stringData",

@@ -8,10 +8,12 @@ import pytest
 
 from kvstack.apiserver.objects import json_patch, merge_patch
 from kvstack.apiserver.objects.field_errors import invalid
-from kvstack.apiserver.objects.go_text import go_plain
 from kvstack.apiserver.objects.groups import GroupKind
-from kvstack.apiserver.objects.json_syntax import JsonError
-from kvstack.apiserver.objects.json_text import (
+from kvstack.apiserver.objects.status import ApiError, bad_request, generic
+from kvstack.apiserver.objects.status import invalid as invalid_object
+from kvstack.apiserver.objects.text.go_text import go_plain
+from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.objects.text.json_text import (
     has_repeated,
     parse,
     parse_repeated,
@@ -19,8 +21,6 @@ from kvstack.apiserver.objects.json_text import (
     type_word,
     write,
 )
-from kvstack.apiserver.objects.status import ApiError, bad_request, generic
-from kvstack.apiserver.objects.status import invalid as invalid_object
 from kvstack.apiserver.schema import strategic_merge
 from kvstack.apiserver.schema.decode import DecodeError, decode
 from kvstack.apiserver.schema.load import load

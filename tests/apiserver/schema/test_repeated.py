@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects.json_text import parse_repeated
+from kvstack.apiserver.objects.text.json_text import parse_repeated
 from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.schema.repeated import resolve
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects.go_text import go_plain
-from kvstack.apiserver.objects.json_text import equal
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text.go_text import go_plain
+from kvstack.apiserver.objects.text.json_text import equal
 from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.schema.strategic_merge import apply
 from kvstack.apiserver.schema.types import Type

@@ -30,7 +30,7 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 CLUSTER_IPS: Final = "spec.clusterIPs"
 FAMILIES: Final = "spec.ipFamilies"

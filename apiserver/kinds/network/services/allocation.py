@@ -40,10 +40,10 @@ from kvstack.apiserver.kinds.network.services.traits import (
 from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.objects.addresses import format_ip, parse_ip
 from kvstack.apiserver.objects.field_errors import FieldError, child, index, invalid
-from kvstack.apiserver.objects.go_text import quote
 from kvstack.apiserver.objects.groups import GroupKind
 from kvstack.apiserver.objects.status import ApiError, internal_error, unknown
 from kvstack.apiserver.objects.status import invalid as refused
+from kvstack.apiserver.objects.text.go_text import quote
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ from kvstack.apiserver.kinds.network.services.traits import (
     type_of,
 )
 from kvstack.apiserver.objects.field_errors import FieldError, index, invalid
-from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 _NOT_HERE: Final = "is not configured on this cluster"
 

@@ -12,6 +12,7 @@ from kvstack.apiserver.kinds.network.services.traits import (
     CLUSTER_IP,
     LOAD_BALANCER,
     NODE_PORT,
+    TRAFFIC_POLICIES,
     Spec,
     has_node_ports,
     is_external_name,
@@ -52,6 +53,7 @@ def default(obj: Obj) -> None:
 def prepare_create(obj: Obj, _context: Context) -> None:
     """Drop the status of a new Service."""
     obj["status"] = {"loadBalancer": {}}
+    _drop_internal_policy(obj["spec"])
 
 
 def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
@@ -67,11 +69,18 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
             port.pop("nodePort", None)
     if type_of(spec) != LOAD_BALANCER and new["status"].get("loadBalancer"):
         new["status"] = new["status"] | {"loadBalancer": {}}
+    _drop_internal_policy(spec)
 
 
 def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
     """Keep the spec where only the status may change."""
     new["spec"] = old["spec"]
+
+
+def _drop_internal_policy(spec: Spec) -> None:
+    """Drop what no reader would see of it; what is invalid is left to be refused."""
+    if is_external_name(spec) and spec.get("internalTrafficPolicy") in TRAFFIC_POLICIES:
+        del spec["internalTrafficPolicy"]
 
 
 def _default_affinity(spec: Spec) -> None:

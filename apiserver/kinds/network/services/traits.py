@@ -12,6 +12,7 @@ LOAD_BALANCER: Final = "LoadBalancer"
 EXTERNAL_NAME: Final = "ExternalName"
 NONE: Final = "None"
 """The cluster IP of a headless Service."""
+TRAFFIC_POLICIES: Final = ("Cluster", "Local")
 
 IPV4: Final = "IPv4"
 IPV6: Final = "IPv6"

@@ -15,6 +15,7 @@ from kvstack.apiserver.kinds.network.services.traits import (
     EXTERNAL_NAME,
     LOAD_BALANCER,
     NODE_PORT,
+    TRAFFIC_POLICIES,
     Spec,
     cluster_ips,
     has_node_ports,
@@ -39,7 +40,6 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.metadata import validate_labels
 from kvstack.apiserver.objects.names import (
     IMMUTABLE,
@@ -49,6 +49,7 @@ from kvstack.apiserver.objects.names import (
     check_port_name,
     check_port_number,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 TOPOLOGY_HINTS: Final = "service.kubernetes.io/topology-aware-hints"
 TOPOLOGY_MODE: Final = "service.kubernetes.io/topology-mode"
@@ -57,7 +58,6 @@ PREFER_CLOSE: Final = "PreferClose"
 PREFER_SAME_ZONE: Final = "PreferSameZone"
 
 _TYPES: Final = (CLUSTER_IP, EXTERNAL_NAME, LOAD_BALANCER, NODE_PORT)
-_TRAFFIC_POLICIES: Final = ("Cluster", "Local")
 _DISTRIBUTIONS: Final = (PREFER_CLOSE, PREFER_SAME_ZONE, "PreferSameNode")
 _AFFINITY_SECONDS_MAX: Final = 86400
 _ONLY_BALANCED: Final = "may only be used when `type` is 'LoadBalancer'"
@@ -337,5 +337,5 @@ def _check_health_port(errors: Errors, spec: Spec) -> None:
 _check_protocol: Final[Rule] = needs_one_of("protocol", PROTOCOLS)
 _check_session_affinity: Final[Rule] = needs_one_of("sessionAffinity", ("ClientIP", "None"))
 _check_type: Final[Rule] = needs_one_of("type", _TYPES)
-_check_external_traffic: Final[Rule] = needs_one_of("externalTrafficPolicy", _TRAFFIC_POLICIES)
-_check_internal_traffic: Final[Rule] = one_of("internalTrafficPolicy", _TRAFFIC_POLICIES)
+_check_external_traffic: Final[Rule] = needs_one_of("externalTrafficPolicy", TRAFFIC_POLICIES)
+_check_internal_traffic: Final[Rule] = one_of("internalTrafficPolicy", TRAFFIC_POLICIES)

@@ -26,12 +26,12 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText, quote
 from kvstack.apiserver.objects.names import (
     check_http_header_name,
     check_port_name,
     check_port_number,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText, quote
 
 Obj = dict[str, Any]
 

@@ -21,7 +21,7 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

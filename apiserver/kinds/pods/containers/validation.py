@@ -38,12 +38,12 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_many,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
     check_dns_label,
     check_port_name,
     check_port_number,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

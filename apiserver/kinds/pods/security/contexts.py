@@ -31,8 +31,8 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_long,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_user_id, length
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

@@ -15,8 +15,8 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_dns_subdomain, length
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 
@@ -31,7 +31,7 @@ _POD_CONTEXT: Final = (
     "seLinuxChangePolicy",
 )  # fmt: skip
 _SPEC: Final = ("hostUsers", "hostPID", "hostIPC", "shareProcessNamespace")
-_TRUE_ONLY: Final = frozenset({"hostPID", "hostIPC"})
+_UNLESS_EMPTY: Final = frozenset({"hostPID", "hostIPC", "sysctls"})
 _CONTAINER_CONTEXT: Final = (
     "appArmorProfile", "seLinuxOptions", "seccompProfile", "capabilities",
     "readOnlyRootFilesystem", "privileged", "allowPrivilegeEscalation", "procMount", "runAsUser",
@@ -179,7 +179,7 @@ def _refuse(errors: Errors, obj: Obj | None, names: tuple[str, ...], path: str) 
         errors.extend(
             forbidden(child(path, name), _NOT_FOR_WINDOWS)
             for name in names
-            if (obj.get(name) if name in _TRUE_ONLY else obj.get(name) is not None)
+            if (obj.get(name) if name in _UNLESS_EMPTY else obj.get(name) is not None)
         )
 
 

@@ -14,7 +14,7 @@ from kvstack.apiserver.kinds.pods.validation import (
 )
 from kvstack.apiserver.kinds.strategy import Context
 from kvstack.apiserver.objects.field_errors import FieldError, forbidden
-from kvstack.apiserver.objects.go_text import quote
+from kvstack.apiserver.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 

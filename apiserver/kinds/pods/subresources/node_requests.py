@@ -42,7 +42,7 @@ def check_log_options(options: Options) -> list[FieldError]:
         errors.append(invalid("limitBytes", limit, _NOT_POSITIVE))
     if seconds is not None and options.get("sinceTime") is not None:
         message = "at most one of `sinceTime` or `sinceSeconds` may be specified"
-        errors.append(forbidden("", message))
+        errors.append(forbidden("[]", message))
     elif seconds is not None and seconds < 1:
         errors.append(invalid("sinceSeconds", seconds, _NOT_POSITIVE))
     if "stream" in options:

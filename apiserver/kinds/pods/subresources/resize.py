@@ -25,7 +25,7 @@ from kvstack.apiserver.kinds.pods.validation import annotations_of, check_forgiv
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context
 from kvstack.apiserver.objects.field_errors import FieldError, child, forbidden, index, invalid
-from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

@@ -29,7 +29,6 @@ from kvstack.apiserver.objects.field_errors import (
     invalid,
     not_found,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import (
     IMMUTABLE,
     between,
@@ -38,6 +37,7 @@ from kvstack.apiserver.objects.names import (
     check_user_id,
     name_is_dns_subdomain,
 )
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

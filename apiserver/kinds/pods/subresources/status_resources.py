@@ -18,9 +18,9 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_long,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_dns_label, length, name_is_dns_subdomain
 from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.go_text import go_json
-from kvstack.apiserver.objects.json_syntax import JsonError
-from kvstack.apiserver.objects.json_text import parse as parse_json
 from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.objects.text.go_text import go_json
+from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.objects.text.json_text import parse as parse_json
 from kvstack.apiserver.schema.decode import DecodeError, normalize
-from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.load import built_in_types
 from kvstack.apiserver.schema.types import Shape, Type
 
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
@@ -288,7 +288,7 @@ def _only(obj: Obj, names: tuple[str, ...]) -> Obj:
 
 
 def _write_list(items: list[Obj], type_name: str) -> str:
-    type_ = load().types[_V1 + type_name]
+    type_ = built_in_types()[_V1 + type_name]
     return go_json([normalize(each, type_) for each in items])
 
 
@@ -297,7 +297,7 @@ def _read_list(text: str | None, type_name: str) -> list[Obj] | None:
     items = _json(text)
     if not isinstance(items, list):
         return None
-    type_ = load().types[_V1 + type_name]
+    type_ = built_in_types()[_V1 + type_name]
     try:
         return [normalize({} if each is None else each, type_) for each in items]
     except DecodeError:
@@ -314,7 +314,7 @@ def _read_behavior(text: str | None) -> Obj | None:
     value = _json(text)
     if not isinstance(value, dict):
         return None
-    type_ = load().types[_BEHAVIOR_TYPE]
+    type_ = built_in_types()[_BEHAVIOR_TYPE]
     try:
         return normalize(_with_own_names(value, type_), type_)
     except DecodeError:

@@ -20,9 +20,9 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import check_dns_label, check_path_segment
 from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 SOURCES: Final = {
     "Object": "object",

@@ -36,9 +36,9 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import NEGATIVE
 from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 PERIOD_SECONDS_MAX: Final = 1800
 WINDOW_SECONDS_MAX: Final = 3600

@@ -26,7 +26,7 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
 from kvstack.apiserver.objects import cron_schedules
 from kvstack.apiserver.objects.cron_schedules import ScheduleError
 from kvstack.apiserver.objects.field_errors import FieldError, invalid, not_supported, required
-from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.text.go_text import JsonText
 from kvstack.apiserver.objects.time_zones import is_known
 
 NAME_BYTES_MAX: Final = 52

@@ -21,8 +21,8 @@ from kvstack.apiserver.objects.field_errors import (
     too_long,
     too_many,
 )
-from kvstack.apiserver.objects.go_text import JsonText, quote
 from kvstack.apiserver.objects.names import check_label_key
+from kvstack.apiserver.objects.text.go_text import JsonText, quote
 
 RULES_MAX: Final = 20
 EXIT_CODES_MAX: Final = 255

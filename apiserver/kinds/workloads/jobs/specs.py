@@ -19,7 +19,7 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_long,
 )
-from kvstack.apiserver.objects.go_text import JsonText
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 INDEXED: Final = "Indexed"
 NON_INDEXED: Final = "NonIndexed"

@@ -23,8 +23,8 @@ from kvstack.apiserver.objects.field_errors import (
     invalid,
     required,
 )
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 _UNCOUNTED: Final = "io.k8s.api.batch.v1.UncountedTerminatedPods"
 _COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")

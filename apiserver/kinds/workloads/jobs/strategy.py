@@ -219,6 +219,11 @@ JOBS: Final = Strategy(
     update_warnings=_update_warnings,
     has_generation=True,
     orphans_by_default=True,
+    orphans_warning=(
+        "child pods are preserved by default when jobs are deleted; set"
+        " propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress"
+        " this warning"
+    ),
     reset_fields=(("status",),),
     selectable=_selectable,
     cells=job_cells,

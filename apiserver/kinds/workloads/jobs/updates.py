@@ -14,8 +14,8 @@ from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED
 from kvstack.apiserver.kinds.workloads.pod_owners import check_same_selector
 from kvstack.apiserver.objects.field_errors import child, invalid
-from kvstack.apiserver.objects.go_text import JsonText
 from kvstack.apiserver.objects.names import IMMUTABLE
+from kvstack.apiserver.objects.text.go_text import JsonText
 
 _TEMPLATE: Final = "io.k8s.api.core.v1.PodTemplateSpec"
 _POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"

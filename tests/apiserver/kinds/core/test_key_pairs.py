@@ -124,10 +124,11 @@ def test_no_pair(certificate: bytes, key: bytes, expected: str) -> None:
 
 
 def test_block_with_headers() -> None:
-    """They end at an empty line; without one it is no block."""
+    """They end at the first line without a colon; something must follow them."""
     first, _, rest = KEY.partition(b"\n")
-    good = first + b"\nProc-Type: 4\nOther: 5\n\n" + rest
-    assert key_pair_problem(CERTIFICATE, good) == ""
-    bad = first + b"\nProc-Type: 4\n" + rest
+    for gap in (b"\n", b""):
+        with_headers = first + b"\nProc-Type: 4\nOther: 5\n" + gap + rest
+        assert key_pair_problem(CERTIFICATE, with_headers) == ""
+    only_headers = first + b"\nProc-Type: 4\n-----END PRIVATE KEY-----\n"
     expected = "tls: failed to find any PEM data in key input"
-    assert key_pair_problem(CERTIFICATE, bad) == expected
+    assert key_pair_problem(CERTIFICATE, only_headers) == expected

@@ -49,7 +49,7 @@ def test_size_of_config_maps() -> None:
     rest = encoded(b"x" * (DATA_BYTES_MAX // 2))
     assert refusals(CONFIG_MAPS, config_map(data={"a": half}, binaryData={"b": rest})) == []
     more = config_map(data={"a": half + "x"}, binaryData={"b": rest})
-    assert refusals(CONFIG_MAPS, more) == [": Too long: may not be more than 1048576 bytes"]
+    assert refusals(CONFIG_MAPS, more) == ["[]: Too long: may not be more than 1048576 bytes"]
 
 
 def test_null_bytes_are_empty() -> None:

@@ -333,7 +333,7 @@ def test_answers_of_contended_budgets() -> None:
         ),
         (
             {"sinceSeconds": 0, "sinceTime": NOW},
-            [": Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"],
+            ["[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"],
         ),
         ({"stream": "All"}, ["stream: Forbidden: may not be specified"]),
     ],

@@ -114,6 +114,7 @@ LOAD_BALANCER = {
                 "allocateLoadBalancerNodePorts",
                 "loadBalancerClass",
                 "externalTrafficPolicy",
+                "internalTrafficPolicy",
             },
         ),
         (

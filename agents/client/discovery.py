@@ -1,0 +1,143 @@
+"""What an API server serves: resources of all groups and versions, with their verbs.
+
+    found = await discover(api)
+    found.preferred("list", "watch")            → one version of each resource
+    found.of_kind("apps/v1", "Deployment")      → its ResourceType, or None
+
+The aggregated form is asked for. A version that an aggregated server does not answer for is stale:
+it is told among the failures, and its resources are not known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.resource_type import ResourceType
+
+Object: TypeAlias = dict[str, Any]
+
+_ACCEPT: Final = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+)
+_KIND: Final = "APIGroupDiscoveryList"
+_ROOTS: Final = ("/api", "/apis")
+_STALE: Final = "stale GroupVersion discovery: {}"
+
+
+class Served(NamedTuple):
+    """One resource of one version."""
+
+    resource: ResourceType
+    verbs: frozenset[str]
+    is_preferred: bool
+    """Whether this is the version of the resource that its group prefers."""
+
+
+@dataclass(slots=True)
+class Discovery:
+    """All that is served."""
+
+    served: list[Served] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    """Why nothing is known of a `group/version`."""
+
+    def preferred(self, *verbs: str) -> list[ResourceType]:
+        """Return the resources that have all these verbs, each in the version preferred."""
+        wanted = frozenset(verbs)
+        return [each.resource for each in self.served if each.is_preferred and wanted <= each.verbs]
+
+    def verbs_of(self, resource: ResourceType) -> frozenset[str]:
+        """Return the verbs of a resource; none if it is not served."""
+        for each in self.served:
+            if each.resource == resource:
+                return each.verbs
+        return frozenset()
+
+    def of_kind(self, api_version: str, kind: str) -> ResourceType | None:
+        """Return the resource whose objects are of a kind."""
+        for each in self.served:
+            if each.resource.kind == kind and each.resource.api_version == api_version:
+                return each.resource
+        return None
+
+    def failure_text(self) -> str:
+        """Return why discovery is incomplete, as client-go words it."""
+        parts = ", ".join(f"{name}: {why}" for name, why in sorted(self.failures.items()))
+        return f"unable to retrieve the complete list of server APIs: {parts}"
+
+
+async def discover(api: Api) -> Discovery:
+    """Ask for all groups; raises ApiError or UnreachableError."""
+    found = Discovery()
+    for root in _ROOTS:
+        document = await api.call("GET", root, accept=_ACCEPT)
+        if document.get("kind") == _KIND:
+            _read_aggregated(document, found)
+        else:
+            await _read_each(api, root, document, found)
+    return found
+
+
+def _read_aggregated(document: Object, found: Discovery) -> None:
+    for item in document.get("items") or ():
+        group = (item.get("metadata") or {}).get("name", "")
+        seen: set[str] = set()
+        for version in item.get("versions") or ():
+            name = version["version"]
+            if version.get("freshness") == "Stale":
+                at = _group_version(group, name)
+                found.failures[at] = _STALE.format(at)
+                continue
+            rows = [
+                (
+                    each["resource"],
+                    (each.get("responseKind") or {}).get("kind", ""),
+                    each.get("scope") == "Namespaced",
+                    each.get("verbs") or (),
+                )
+                for each in version.get("resources") or ()
+            ]
+            _add(found, group, name, rows, seen)
+
+
+async def _read_each(api: Api, root: str, document: Object, found: Discovery) -> None:
+    """Read the documents of all versions, as older servers have them."""
+    if root == "/api":
+        groups = [("", document.get("versions") or [])]
+    else:
+        groups = [(each["name"], _preferred_first(each)) for each in document.get("groups") or ()]
+    for group, versions in groups:
+        seen: set[str] = set()
+        for version in versions:
+            at = _group_version(group, version)
+            listed = await api.call("GET", f"{root}/{at}")
+            rows = [
+                (each["name"], each["kind"], each["namespaced"], each.get("verbs") or ())
+                for each in listed.get("resources") or ()
+                if "/" not in each["name"]
+            ]
+            _add(found, group, version, rows, seen)
+
+
+def _preferred_first(group: Object) -> list[str]:
+    versions = [each["version"] for each in group.get("versions") or ()]
+    preferred = (group.get("preferredVersion") or {}).get("version")
+    return sorted(versions, key=lambda version: version != preferred)
+
+
+def _add(
+    found: Discovery,
+    group: str,
+    version: str,
+    rows: Sequence[tuple[str, str, bool, Sequence[str]]],
+    seen: set[str],
+) -> None:
+    for name, kind, is_namespaced, verbs in rows:
+        resource = ResourceType(group, version, name, kind, is_namespaced)
+        found.served.append(Served(resource, frozenset(verbs), name not in seen))
+        seen.add(name)
+
+
+def _group_version(group: str, version: str) -> str:
+    return f"{group}/{version}" if group else version

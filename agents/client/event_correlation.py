@@ -1,0 +1,127 @@
+"""Which Events are written, and which are counted into one, as upstream's recorder does.
+
+    correlator.correlate(event, now_s)   → Correlated(event, is_patch, key) or None: too many
+
+In order: ten distinct messages about the same thing within ten minutes become one with `(combined
+from similar events): `; an event that was written before is counted (a patch of the same object);
+each source may write 25 events about an object at once, and then one each five minutes.
+"""
+
+from collections import OrderedDict
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+Object: TypeAlias = dict[str, Any]
+Key: TypeAlias = tuple[Any, ...]
+
+_REMEMBERED_MAX: Final = 4096
+_SIMILAR_MAX: Final = 10
+_SIMILAR_S: Final = 600.0
+_BURST: Final = 25.0
+_REFILL_S: Final = 300.0
+_COMBINED: Final = "(combined from similar events): "
+
+_Value = TypeVar("_Value")
+
+
+class Correlated(NamedTuple):
+    """What to do about an event."""
+
+    event: Object
+    """Whole; with the name of the first one if it is a patch."""
+    is_patch: bool
+    key: Key
+
+
+class _Similar(NamedTuple):
+    """Messages about the same thing."""
+
+    messages: frozenset[str]
+    last_s: float
+
+
+class _Spam(NamedTuple):
+    """A bucket."""
+
+    tokens: float
+    filled_s: float
+
+
+class _Recent(Generic[_Value]):
+    """The most recently used values."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Key, _Value] = OrderedDict()
+
+    def get(self, key: Key) -> _Value | None:
+        found = self._values.get(key)
+        if found is not None:
+            self._values.move_to_end(key)
+        return found
+
+    def set(self, key: Key, value: _Value) -> None:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > _REMEMBERED_MAX:
+            self._values.popitem(last=False)
+
+
+class EventCorrelator:
+    """Remembers what was written."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._similar: _Recent[_Similar] = _Recent()
+        self._written: _Recent[Object] = _Recent()
+        self._spam: _Recent[_Spam] = _Recent()
+
+    def correlate(self, event: Object, now_s: float) -> Correlated | None:
+        """Return what to write; None: nothing."""
+        source = event["source"]
+        about = event["involvedObject"]
+        sender = (source.get("component"), source.get("host"))
+        thing = tuple(
+            about.get(name) for name in ("kind", "namespace", "name", "uid", "apiVersion")
+        )
+        aggregate = (
+            *sender,
+            *thing,
+            event["type"],
+            event["reason"],
+            event.get("reportingComponent"),
+            event.get("reportingInstance"),
+        )
+        key: Key = (*sender, *thing, about.get("fieldPath"), event["type"], event["reason"])
+        key = (*key, event["message"])
+        similar = self._similar.get(aggregate)
+        if similar is None or now_s - similar.last_s > _SIMILAR_S:
+            similar = _Similar(frozenset(), now_s)
+        similar = _Similar(similar.messages | {event["message"]}, now_s)
+        if len(similar.messages) >= _SIMILAR_MAX:
+            event = {**event, "message": _COMBINED + event["message"]}
+            key = aggregate
+            # It has enough of them: which ones does not matter any more.
+            similar = _Similar(frozenset(sorted(similar.messages)[:_SIMILAR_MAX]), now_s)
+        self._similar.set(aggregate, similar)
+        before = self._written.get(key)
+        if before is not None:
+            event = {
+                **before,
+                "count": before["count"] + 1,
+                "lastTimestamp": event["lastTimestamp"],
+                "message": event["message"],
+            }
+        self._written.set(key, event)
+        if not self._may_write((*sender, *thing, event["type"]), now_s):
+            return None
+        return Correlated(event, before is not None, key)
+
+    def wrote(self, key: Key, event: Object) -> None:
+        """Remember what the server made of an event, its name above all."""
+        self._written.set(key, event)
+
+    def _may_write(self, key: Key, now_s: float) -> bool:
+        bucket = self._spam.get(key) or _Spam(_BURST, now_s)
+        tokens = min(_BURST, bucket.tokens + (now_s - bucket.filled_s) / _REFILL_S)
+        may = tokens >= 1
+        self._spam.set(key, _Spam(tokens - 1 if may else tokens, now_s))
+        return may

@@ -1,0 +1,154 @@
+"""The objects of one resource, kept up to date, and handlers that hear of each change.
+
+    informer = Informer(api, PODS, clock, chance, logger)
+    informer.on_change(lambda old, new: …)      None for what is not there (any more)
+    task = asyncio.create_task(informer.run()); await informer.synced()
+    informer.store.get("default/web")
+
+A handler hears of every object that was there before it came. After a break it hears of what was
+deleted meanwhile with the last state known here. An object that was replaced by one of the same
+name and another uid is told as a deletion and an addition. managedFields, which nobody reads, are
+left out, and what objects have in common is held once (`sharing`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.api import JSON, Api, Event
+from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS
+from kvstack.agents.client.object_store import ObjectStore, key_of
+from kvstack.agents.client.reflector import Reflector
+from kvstack.agents.client.resource_type import ResourceType
+from kvstack.agents.client.sharing import SHALLOW, share
+from kvstack.agents.client.timing import Clock
+from kvstore.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+Handler: TypeAlias = Callable[[Object | None, Object | None], None]
+
+_SHARING: Final = frozenset((PODS, REPLICA_SETS, NODES, ENDPOINT_SLICES))
+"""Resources with many objects that are alike, and without members of free form, in which 1 and true
+would be equal."""
+
+
+class Informer:
+    """Follows one resource for all who want to know."""
+
+    def __init__(
+        self,
+        api: Api,
+        resource: ResourceType,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        *,
+        labels: str = "",
+        fields: str = "",
+        accept: str = JSON,
+        list_accept: str = JSON,
+    ) -> None:
+        """Follow nothing yet."""
+        self.resource = resource
+        self.store = ObjectStore()
+        self._logger = logger
+        self._handlers: list[Handler] = []
+        self._is_synced = asyncio.Event()
+        self._last: Object | None = None
+        self._reflector = Reflector(
+            api,
+            resource,
+            self,
+            clock,
+            chance,
+            logger,
+            labels=labels,
+            fields=fields,
+            accept=accept,
+            list_accept=list_accept,
+        )
+
+    def on_change(self, handler: Handler) -> None:
+        """Call a handler with the old and the new state for each change, and for what is there."""
+        self._handlers.append(handler)
+        for obj in list(self.store):
+            self._call(handler, None, obj)
+
+    def forget(self, handler: Handler) -> None:
+        """Call a handler no more."""
+        self._handlers.remove(handler)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await self._reflector.run()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the store holds all there is."""
+        return self._is_synced.is_set()
+
+    async def synced(self) -> None:
+        """Wait until the store holds all there is, and handlers were told."""
+        await self._is_synced.wait()
+
+    # The reflector's side.
+
+    def replace(self, objects: list[Object], resource_version: str) -> None:
+        """Take all objects there are."""
+        keys = set()
+        for obj in objects:
+            keys.add(key_of(obj))
+            self._set(obj)
+        for key in [key for key in self.store.all_keys() if key not in keys]:
+            self._remove(key, None)
+        self.store.resource_version = resource_version
+        self._is_synced.set()
+
+    def apply(self, events: list[Event]) -> None:
+        """Take changes."""
+        for kind, obj in events:
+            if kind == "DELETED":
+                self._remove(key_of(obj), obj)
+            elif kind != "BOOKMARK":
+                self._set(obj)
+            self.store.resource_version = obj["metadata"]["resourceVersion"]
+
+    def _set(self, obj: Object) -> None:
+        obj["metadata"].pop("managedFields", None)
+        key = key_of(obj)
+        old = self.store.get(key)
+        if old is not None and old["metadata"].get("uid") != obj["metadata"].get("uid"):
+            self._remove(key, None)
+            old = None
+        if old is not None and _version(old) == _version(obj):
+            return
+        if self.resource in _SHARING:
+            if old is not None:
+                share(obj, old, SHALLOW)
+            elif self._last is not None:  # of those that come together many are of one workload
+                share(obj, self._last)
+            self._last = obj
+        self.store.set(obj)
+        self._tell(old, obj)
+
+    def _remove(self, key: str, last: Object | None) -> None:
+        known = self.store.remove(key)
+        if known is not None:
+            self._tell(last or known, None)
+
+    def _tell(self, old: Object | None, new: Object | None) -> None:
+        for handler in self._handlers:
+            self._call(handler, old, new)
+
+    def _call(self, handler: Handler, old: Object | None, new: Object | None) -> None:
+        """Call a handler; its failure must not keep others from hearing, nor end the watch."""
+        try:
+            handler(old, new)
+        except Exception as error:
+            self._logger.error(
+                "a handler of changes failed", resource=str(self.resource), error=repr(error)
+            )
+
+
+def _version(obj: Object) -> object:
+    return obj["metadata"].get("resourceVersion")

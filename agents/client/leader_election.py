@@ -1,0 +1,237 @@
+"""Who of several does the work: a Lease that one holds and renews, as client-go's.
+
+    election = LeaderElection(api, LeaseName("kube-system", "kube-scheduler"), identity, …)
+    await election.run(lead)      waits for the lease, runs lead() while it lasts
+
+- Whether another's lease is over is judged by the local time at which its record was last seen to
+  change: clocks of others are never compared.
+- A leader that has not renewed for `renew_deadline_s` has lost, whatever the cause. `run` returns
+  then; what it led must be ended before another may lead, that is within
+  `duration_s - renew_deadline_s`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import LEASES
+from kvstack.agents.client.timing import Clock, micro_time_text
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.apiserver.objects.status import ApiError
+from kvstore.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+
+_NOT_FOUND: Final = 404
+_JITTER: Final = 1.2
+
+
+class LeaseName(NamedTuple):
+    """Which Lease."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long, in seconds; the defaults are upstream's."""
+
+    duration_s: int = 15
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse terms under which two could lead."""
+        if not self.duration_s > self.renew_deadline_s > self.retry_s * _JITTER:
+            raise ValueError(
+                "the lease duration must be longer than the renew deadline, and that than"
+                f" {_JITTER} times the retry period: {self}"
+            )
+
+
+class LeaderElection:
+    """One candidate for a lease."""
+
+    def __init__(
+        self,
+        api: Api,
+        lease: LeaseName,
+        identity: str,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        terms: Terms | None = None,
+        on_change: Callable[[str, Object], None] | None = None,
+    ) -> None:
+        """Hold nothing yet.
+
+        on_change is told `became leader` or `stopped leading`, and the Lease.
+        """
+        self.identity: Final = identity
+        self._api = api
+        self._name = lease
+        self._clock = clock
+        self._chance = chance
+        self._logger = logger
+        self.terms: Final = terms or Terms()
+        self._on_change = on_change
+        self._observed: Object | None = None
+        self._observed_at = 0.0
+        self._renewed_at = 0.0
+        self.is_leader = False
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease, as far as is known; empty: nobody."""
+        return _spec(self._observed).get("holderIdentity") or ""
+
+    @property
+    def seconds_since_renewal(self) -> float:
+        """How long the lease that is held here was not renewed; 0: it is not held."""
+        return self._clock.monotonic_s() - self._renewed_at if self.is_leader else 0.0
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the lease, lead while it lasts, cancel that and return once it is lost.
+
+        The end of `lead`, and a cancellation, give the lease back.
+        """
+        await self._acquire()
+        self.is_leader = True
+        self._tell("became leader")
+        leading = asyncio.ensure_future(lead())
+        renewing = asyncio.ensure_future(self._renew())
+        try:
+            await asyncio.wait((leading, renewing), return_when=asyncio.FIRST_COMPLETED)
+            is_lost = renewing.done()
+        except asyncio.CancelledError:
+            is_lost = False
+            raise
+        finally:
+            self.is_leader = False
+            for task in (leading, renewing):
+                task.cancel()
+            ended = await asyncio.gather(leading, renewing, return_exceptions=True)
+            self._tell("stopped leading")
+            if not is_lost:
+                await self._release()
+        for error in ended:
+            if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
+                raise error
+
+    async def _acquire(self) -> None:
+        while not await self._try_once():  # noqa: ASYNC110 - the server cannot tell when
+            await asyncio.sleep(self.terms.retry_s * (1 + (_JITTER - 1) * self._chance()))
+
+    async def _renew(self) -> None:
+        """Return when the lease is lost."""
+        while True:
+            await asyncio.sleep(self.terms.retry_s)
+            left_s = self._renewed_at + self.terms.renew_deadline_s - self._clock.monotonic_s()
+            try:
+                async with asyncio.timeout(max(left_s, 0.0)):
+                    is_held = await self._try_once()
+            except TimeoutError:
+                is_held = False
+            now = self._clock.monotonic_s()
+            if not is_held and now >= self._renewed_at + self.terms.renew_deadline_s:
+                self._logger.error("the lease was lost", lease=self._name.name)
+                return
+            if not is_held and self.holder not in ("", self.identity):
+                self._logger.error("another holds the lease", lease=self._name.name, by=self.holder)
+                return
+
+    async def _try_once(self) -> bool:
+        """Take or renew the lease; False if that cannot be now."""
+        try:
+            return await self._try()
+        except (ApiError, UnreachableError) as error:
+            self._logger.debug("no lease", lease=self._name.name, error=str(error))
+            return False
+
+    async def _try(self) -> bool:
+        now = self._clock.monotonic_s()
+        observed = self._observed
+        if observed is not None and self.holder == self.identity and not self._is_over(now):
+            try:
+                return await self._put(observed, now, is_mine=True)
+            except ApiError:
+                pass  # somebody changed it: look at it again
+        try:
+            found = await self._api.get(LEASES, *self._name)
+        except ApiError as error:
+            if error.code != _NOT_FOUND:
+                raise
+            meta = {"namespace": self._name.namespace, "name": self._name.name}
+            record = self._record(_EMPTY, is_mine=False) | {"leaseTransitions": 0}
+            lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
+            made = await self._api.create(
+                LEASES, self._name.namespace, {**lease, "metadata": meta, "spec": record}
+            )
+            self._observe(made, now)
+            self._renewed_at = now
+            return True
+        if observed is None or _spec(found) != _spec(observed):
+            self._observe(found, now)
+        else:
+            self._observed = found
+        holder = self.holder
+        if holder not in ("", self.identity) and not self._is_over(now):
+            return False
+        return await self._put(found, now, is_mine=holder == self.identity)
+
+    async def _put(self, lease: Object, now: float, *, is_mine: bool) -> bool:
+        spec = self._record(_spec(lease), is_mine=is_mine)
+        put = await self._api.update(LEASES, {**lease, "spec": spec})
+        self._observe(put, now)
+        self._renewed_at = now
+        return True
+
+    def _record(self, old: Object, *, is_mine: bool) -> Object:
+        now = micro_time_text(self._clock.now_s())
+        kept: Object = {key: old[key] for key in ("strategy", "preferredHolder") if key in old}
+        transitions = old.get("leaseTransitions") or 0
+        return {
+            **kept,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self.terms.duration_s,
+            "acquireTime": old.get("acquireTime", now) if is_mine else now,
+            "renewTime": now,
+            "leaseTransitions": transitions if is_mine else transitions + 1,
+        }
+
+    def _observe(self, lease: Object, now: float) -> None:
+        self._observed = lease
+        self._observed_at = now
+
+    def _is_over(self, now: float) -> bool:
+        duration_s = _spec(self._observed).get("leaseDurationSeconds") or self.terms.duration_s
+        return self._observed_at + duration_s <= now
+
+    async def _release(self) -> None:
+        """Give the lease back, so that nobody waits for its end."""
+        try:
+            found = await self._api.get(LEASES, *self._name)
+            spec = _spec(found)
+            if spec.get("holderIdentity") != self.identity:
+                return
+            now = micro_time_text(self._clock.now_s())
+            released = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
+            released.update(acquireTime=now, renewTime=now)
+            await self._api.update(LEASES, {**found, "spec": released})
+        except (ApiError, UnreachableError) as error:
+            self._logger.warning("the lease was not given back", error=str(error))
+
+    def _tell(self, what: str) -> None:
+        self._logger.info(what, lease=self._name.name, identity=self.identity)
+        if self._on_change is not None and self._observed is not None:
+            self._on_change(what, self._observed)
+
+
+_EMPTY: Final[Object] = {}
+
+
+def _spec(lease: Object | None) -> Object:
+    return (lease or _EMPTY).get("spec") or _EMPTY

@@ -1,0 +1,179 @@
+"""Keeps somebody told of all objects of a resource, for ever: list, watch, and again after breaks.
+
+    watch with initial events ─► replace(all objects) ─► apply(events) … ends ─► watch on
+       └► not served: list in pages ─► replace ─► watch    └► 410: from the beginning
+
+Rules (client-go's reflector): a watch that ends is begun again at the last resourceVersion, also of
+bookmarks; 410 and what cannot be continued begin from the whole; failures wait 0.8 s, twice as long
+each time up to 30 s, with jitter.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, Final, Protocol, TypeAlias
+
+from kvstack.agents.client.api import JSON, Api, Event
+from kvstack.agents.client.back_off import RetryBackOff
+from kvstack.agents.client.resource_type import ResourceType
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.apiserver.objects.status import ApiError
+from kvstore.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+
+_INITIAL_END: Final = "k8s.io/initial-events-end"
+_WATCH_S: Final = 300
+_PAGE: Final = 500
+_BASE_S: Final = 0.8
+_MAX_S: Final = 30.0
+_RESET_S: Final = 120.0
+_GONE: Final = 410
+_TOO_MANY: Final = 429
+
+
+class Sink(Protocol):
+    """Who is told."""
+
+    def replace(self, objects: list[Object], resource_version: str) -> None:
+        """These are all objects there are."""
+        ...
+
+    def apply(self, events: list[Event]) -> None:
+        """Take ADDED, MODIFIED, DELETED and BOOKMARK, in order."""
+        ...
+
+
+class Reflector:
+    """Follows one resource, or those objects of it that selectors select."""
+
+    def __init__(
+        self,
+        api: Api,
+        resource: ResourceType,
+        sink: Sink,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        accept: str = JSON,
+        list_accept: str = JSON,
+    ) -> None:
+        """Follow nothing yet. chance: random numbers from 0 to 1."""
+        self._api = api
+        self._resource = resource
+        self._sink = sink
+        self._chance = chance
+        self._logger = logger
+        self._namespace = namespace
+        self._labels = labels
+        self._fields = fields
+        self._accept = accept
+        self._list_accept = list_accept
+        self._resource_version = ""  # empty: begin from the whole
+        self._lists = False  # the server sends no initial events
+        self._back_off = RetryBackOff(
+            clock, chance, base_s=_BASE_S, max_s=_MAX_S, jitter=1.0, reset_s=_RESET_S
+        )
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            try:
+                if self._resource_version:
+                    await self._watch()
+                elif self._lists:
+                    await self._list()
+                else:
+                    await self._watch_list()
+            except ApiError as error:
+                if error.code == _GONE:
+                    self._resource_version = ""
+                    continue
+                if not self._resource_version and not self._lists and error.code in (400, 422):
+                    self._lists = True  # an older server, which knows no initial events
+                    continue
+                await self._wait(error)
+            except UnreachableError as error:
+                await self._wait(error)
+
+    async def _wait(self, error: Exception) -> None:
+        wait_s = self._back_off.next_s()
+        self._logger.debug(
+            "a watch failed",
+            resource=str(self._resource),
+            error=str(error),
+            again_in_s=round(wait_s, 3),
+        )
+        await asyncio.sleep(wait_s)
+
+    async def _list(self) -> None:
+        """Take the whole in pages."""
+        items: list[Object] = []
+        token = ""
+        while True:
+            page = await self._api.list_page(
+                self._resource,
+                self._namespace,
+                labels=self._labels,
+                fields=self._fields,
+                limit=_PAGE,
+                continue_token=token,
+                accept=self._list_accept,
+            )
+            items += page.items
+            token = page.continue_token
+            if not token:
+                break
+        self._sink.replace(items, page.resource_version)
+        self._resource_version = page.resource_version
+
+    async def _watch_list(self) -> None:
+        """Take the whole from the beginning of a watch, and go on with the same stream."""
+        objects: dict[tuple[str, str], Object] | None = {}
+        async with aclosing(self._stream(initial_events=True)) as stream:
+            async for events in stream:
+                if objects is None:
+                    self._take(events)
+                    continue
+                for position, event in enumerate(events):
+                    meta = event.object["metadata"]
+                    if event.type != "BOOKMARK":
+                        key = (meta.get("namespace", ""), meta["name"])
+                        if event.type == "DELETED":
+                            objects.pop(key, None)
+                        else:
+                            objects[key] = event.object
+                    elif (meta.get("annotations") or {}).get(_INITIAL_END) == "true":
+                        self._sink.replace(list(objects.values()), meta["resourceVersion"])
+                        self._resource_version = meta["resourceVersion"]
+                        objects = None
+                        self._take(events[position + 1 :])
+                        break
+
+    async def _watch(self) -> None:
+        """Take changes."""
+        async with aclosing(self._stream(initial_events=False)) as stream:
+            async for events in stream:
+                self._take(events)
+
+    def _stream(self, *, initial_events: bool) -> AsyncGenerator[list[Event], None]:
+        return self._api.watch(
+            self._resource,
+            self._namespace,
+            resource_version=self._resource_version,
+            labels=self._labels,
+            fields=self._fields,
+            timeout_s=int(_WATCH_S * (1 + self._chance())),
+            initial_events=initial_events,
+            accept=self._accept,
+        )
+
+    def _take(self, events: list[Event]) -> None:
+        if events:
+            self._sink.apply(events)
+            self._resource_version = events[-1].object["metadata"]["resourceVersion"]

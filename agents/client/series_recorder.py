@@ -1,0 +1,160 @@
+"""Writes events of events.k8s.io in the background; repeats become a series of the first one.
+
+    recorder = SeriesRecorder(api, "default-scheduler", "default-scheduler-host", clock, logger)
+    recorder.record(pod, "Warning", "FailedScheduling", "Scheduling", "0/3 nodes are available: …")
+    await recorder.flushed()
+
+An event is repeated when type, reason, action and object are the same, whatever its note: within
+six minutes only the first one's series is counted up then. Nobody waits for an event; the newest
+are dropped when thousands wait.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import NEW_EVENTS
+from kvstack.agents.client.event_recorder import reference_to
+from kvstack.agents.client.timing import Clock, micro_time_text
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstore.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+Key: TypeAlias = tuple[str, ...]
+
+_WAITING_MAX: Final = 10_000
+_REMEMBERED_MAX: Final = 4096
+_SERIES_S: Final = 360.0
+_WRITERS: Final = 4
+_NOTE_BYTES_MAX: Final = 1024
+_NOT_FOUND: Final = 404
+
+
+class _Series:
+    """An event that was written, and how often it happened."""
+
+    __slots__ = ("count", "event", "last_s")
+
+    def __init__(self, event: Object, last_s: float) -> None:
+        self.event = event
+        self.count = 1
+        self.last_s = last_s
+
+
+class SeriesRecorder:
+    """Records events of one component."""
+
+    def __init__(
+        self, api: Api, controller: str, instance: str, clock: Clock, logger: Logger
+    ) -> None:
+        """Record nothing yet; controller and instance: who reports."""
+        self._api = api
+        self._controller = controller
+        self._instance = instance
+        self._clock = clock
+        self._logger = logger
+        self._series: OrderedDict[Key, _Series] = OrderedDict()
+        self._waiting: deque[_Series] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last_ns = 0
+
+    def record(self, about: Object, type_: str, reason: str, action: str, note: str) -> None:
+        """Record an event about an object."""
+        if len(self._waiting) >= _WAITING_MAX:
+            self._logger.warning("an event was dropped", reason=reason, limit=_WAITING_MAX)
+            return
+        now_s = self._clock.now_s()
+        regarding = reference_to(about)
+        key = (type_, reason, action, *map(str, regarding.values()))
+        series = self._series.get(key)
+        if series is None or now_s - series.last_s > _SERIES_S:
+            event = self._event(regarding, type_, reason, action, cut(note), now_s)
+            series = self._series[key] = _Series(event, now_s)
+            if len(self._series) > _REMEMBERED_MAX:
+                self._series.popitem(last=False)
+        else:
+            series.count += 1
+            series.last_s = now_s
+        self._series.move_to_end(key)
+        self._waiting.append(series)
+        if len(self._tasks) < _WRITERS:
+            task = asyncio.get_running_loop().create_task(self._write_all(), name="events")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def flushed(self) -> None:
+        """Wait until what was recorded is written, or given up."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def close(self) -> None:
+        """Give up what waits."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _event(
+        self, regarding: Object, type_: str, reason: str, action: str, note: str, now_s: float
+    ) -> Object:
+        # Names must differ even where the clock stands still.
+        self._last_ns = max(int(now_s * 1e9), self._last_ns + 1)
+        namespace = regarding.get("namespace") or "default"
+        return {
+            "apiVersion": NEW_EVENTS.api_version,
+            "kind": NEW_EVENTS.kind,
+            "metadata": {
+                "name": f"{regarding['name']}.{self._last_ns:x}",
+                "namespace": namespace,
+            },
+            "eventTime": micro_time_text(now_s),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "action": action,
+            "reason": reason,
+            "regarding": regarding,
+            "note": note,
+            "type": type_,
+        }
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            series = self._waiting.popleft()
+            try:
+                await self._write(series)
+            except (ApiError, UnreachableError) as error:
+                reason = series.event["reason"]
+                self._logger.warning("an event was refused", reason=reason, error=str(error))
+
+    async def _write(self, series: _Series) -> None:
+        event = series.event
+        meta = event["metadata"]
+        if series.count == 1:
+            await self._api.create(NEW_EVENTS, meta["namespace"], event)
+            return
+        counted = {"count": series.count, "lastObservedTime": micro_time_text(series.last_s)}
+        try:
+            await self._api.patch(
+                NEW_EVENTS,
+                meta["namespace"],
+                meta["name"],
+                {"series": counted},
+                STRATEGIC_MERGE_PATCH,
+            )
+        except ApiError as error:
+            if error.code != _NOT_FOUND:
+                raise
+            series.count = 1
+            await self._api.create(NEW_EVENTS, meta["namespace"], event)
+
+
+def cut(note: str) -> str:
+    """Return a note no longer than events may have."""
+    data = note.encode()
+    if len(data) <= _NOTE_BYTES_MAX:
+        return note
+    return data[: _NOTE_BYTES_MAX - 4].decode("utf-8", "ignore") + " ..."

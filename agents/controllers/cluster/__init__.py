@@ -1,0 +1,1 @@
+"""Controllers of what every cluster and namespace has."""

@@ -1,0 +1,1 @@
+"""CertificateSigningRequests: approved for kubelets, signed once approved, removed when old."""

@@ -1,0 +1,1 @@
+"""Garbage collection: who owns whom, and what goes when owners go."""

@@ -1,0 +1,149 @@
+"""Legacy token cleaner: tokens in Secrets that were made by themselves and nobody uses go.
+
+    unused for a year ─► label legacy-token-invalid-since ─► another year ─► deleted
+
+Left alone are tokens that a user made (the account does not list them), that a pod mounts, or whose
+label of the last use cannot be read; and all, as long as uses are not tracked for a year.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from datetime import date, timedelta
+from typing import Any, Final, TypeAlias
+
+from typing_extensions import override
+
+from kvstack.agents.client.built_in import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS
+from kvstack.agents.client.timing import time_text
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.reconcile.plan import (
+    Again,
+    BaseController,
+    Delete,
+    Get,
+    Identity,
+    Outcome,
+    Patch,
+    Plan,
+    Step,
+    View,
+    Watch,
+    do,
+)
+from kvstack.apiserver.objects.times import parse_time
+from kvstack.apiserver.policy.pod_references import secret_names
+from kvstack.apiserver.schema.resource import MERGE_PATCH
+
+Object: TypeAlias = dict[str, Any]
+
+_ALL: Final = "tokens"
+_PERIOD_S: Final = 24 * 3600.0
+_TYPE: Final = "kubernetes.io/service-account-token"
+_ACCOUNT: Final = "kubernetes.io/service-account.name"
+_ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
+_LAST_USED: Final = "kubernetes.io/legacy-token-last-used"
+_INVALID_SINCE: Final = "kubernetes.io/legacy-token-invalid-since"
+_TRACKING: Final = "kube-apiserver-legacy-service-account-token-tracking"
+_GONE_OR_CHANGED: Final = frozenset((404, 409))
+
+
+class LegacyTokenCleaner(BaseController):
+    """Marks and deletes unused tokens, once a day."""
+
+    workers = 1
+
+    def __init__(self, unused_s: float) -> None:
+        """unused_s: how long a token is kept that nobody uses."""
+        name = "legacy-service-account-token-cleaner"
+        self.identity: Identity = Identity(
+            "legacy-serviceaccount-token-cleaner-controller", name, name, (name,)
+        )
+        self.watches: Sequence[Watch] = tuple(
+            Watch(each, _no_keys) for each in (SECRETS, SERVICE_ACCOUNTS, PODS)
+        )
+        self._unused_s = unused_s
+
+    @override
+    def initial_keys(self) -> Iterable[str]:
+        """Begin to look."""
+        return (_ALL,)
+
+    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
+        """Return the plan for all tokens."""
+        tracking = yield from do(Get(CONFIG_MAPS, "kube-system", _TRACKING))
+        since = _day((tracking.get("data") or {}).get("since"))
+        if since is None:
+            raise ValueError(f"the ConfigMap {_TRACKING} does not say since when")
+        tracked_s = parse_time(f"{since + timedelta(days=1)}T00:00:00Z").seconds
+        if now_s < tracked_s + self._unused_s:
+            return Again(_PERIOD_S)
+        limit = _day_text(now_s - self._unused_s)
+        mounted: dict[str, set[str]] = {}
+        for secret in view.list(SECRETS):
+            if self._is_unused(secret, limit, now_s) and _is_listed(secret, view):
+                namespace = secret["metadata"]["namespace"]
+                if namespace not in mounted:
+                    pods = view.list(PODS, namespace)
+                    mounted[namespace] = {name for pod in pods for name in secret_names(pod)}
+                if secret["metadata"]["name"] not in mounted[namespace]:
+                    yield from _mark_or_delete(secret, limit, now_s)
+        return Again(_PERIOD_S)
+
+    def _is_unused(self, secret: Object, limit: str, now_s: float) -> bool:
+        if secret.get("type") != _TYPE or is_deleting(secret):
+            return False
+        created_s = parse_time(secret["metadata"]["creationTimestamp"]).seconds
+        if created_s >= now_s - self._unused_s:
+            return False
+        used = (secret["metadata"].get("labels") or {}).get(_LAST_USED)
+        return used is None or (_day(used) is not None and used < limit)
+
+
+def _mark_or_delete(
+    secret: Object, limit: str, now_s: float
+) -> Generator[Step, list[Outcome], None]:
+    meta = secret["metadata"]
+    since = (meta.get("labels") or {}).get(_INVALID_SINCE)
+    if _day(since) is None:
+        labels = {_INVALID_SINCE: _day_text(now_s)}
+        body = {"metadata": {"uid": meta["uid"], "labels": labels}}
+        [outcome] = yield [Patch(SECRETS, meta["namespace"], meta["name"], body, MERGE_PATCH)]
+    elif since is not None and since < limit:
+        version = meta["resourceVersion"]
+        [outcome] = yield [
+            Delete(SECRETS, meta["namespace"], meta["name"], resource_version=version)
+        ]
+    else:
+        return
+    if outcome.code not in _GONE_OR_CHANGED:
+        outcome.result()
+
+
+def _is_listed(secret: Object, view: View) -> bool:
+    """Whether the account of a token lists it: it was made by itself."""
+    meta = secret["metadata"]
+    annotations = meta.get("annotations") or {}
+    account = view.get(SERVICE_ACCOUNTS, f"{meta['namespace']}/{annotations.get(_ACCOUNT, '')}")
+    if account is None or annotations.get(_ACCOUNT_UID) not in (
+        None,
+        "",
+        account["metadata"]["uid"],
+    ):
+        return False
+    return any(each.get("name") == meta["name"] for each in account.get("secrets") or ())
+
+
+def _day(text: str | None) -> date | None:
+    """Return the day of a text; None: it is none."""
+    try:
+        return date.fromisoformat(text) if text and len(text) == len("2006-01-02") else None
+    except ValueError:
+        return None
+
+
+def _day_text(at_s: float) -> str:
+    return time_text(at_s)[: len("2006-01-02")]
+
+
+def _no_keys(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+    """Give none: all tokens are looked at from time to time."""
+    return ()

@@ -1,0 +1,90 @@
+"""Trust bundle publisher: a ClusterTrustBundle with the authorities of the API server.
+
+Its name holds a hash of its content; bundles of the same signer with other content are deleted.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from typing_extensions import override
+
+from kvstack.agents.client.built_in import CLUSTER_TRUST_BUNDLES
+from kvstack.agents.reconcile.plan import (
+    BaseController,
+    Create,
+    Delete,
+    Identity,
+    Plan,
+    Update,
+    View,
+    Watch,
+    do,
+)
+
+Object: TypeAlias = dict[str, Any]
+
+SIGNER: Final = "kubernetes.io/kube-apiserver-serving"
+
+_ALL: Final = "bundles"
+_HASH_BYTES: Final = 12
+_NOT_FOUND: Final = 404
+
+
+class TrustBundlePublisher(BaseController):
+    """Publishes a bundle."""
+
+    workers = 1
+
+    def __init__(self, bundle: str) -> None:
+        """bundle: PEM."""
+        name = "kube-apiserver-serving-clustertrustbundle-publisher"
+        self.identity: Identity = Identity(f"{name}-controller", name, name, (name,))
+        self.watches: Sequence[Watch] = (Watch(CLUSTER_TRUST_BUNDLES, _keys),)
+        self._bundle: Final = bundle
+        self._name: Final = bundle_name(bundle)
+
+    @override
+    def initial_keys(self) -> Iterable[str]:
+        """Begin although there may be no bundle."""
+        return (_ALL,)
+
+    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
+        """Return the plan for all bundles of the signer."""
+        known = view.get(CLUSTER_TRUST_BUNDLES, self._name)
+        spec = {"signerName": SIGNER, "trustBundle": self._bundle}
+        if known is None:
+            obj = {
+                "apiVersion": CLUSTER_TRUST_BUNDLES.api_version,
+                "kind": CLUSTER_TRUST_BUNDLES.kind,
+                "metadata": {"name": self._name},
+                "spec": spec,
+            }
+            yield from do(Create(CLUSTER_TRUST_BUNDLES, "", obj))
+        elif known["spec"].get("trustBundle") != self._bundle:
+            yield from do(Update(CLUSTER_TRUST_BUNDLES, {**known, "spec": spec}))
+        outcomes = yield [
+            Delete(CLUSTER_TRUST_BUNDLES, "", each["metadata"]["name"], each["metadata"]["uid"])
+            for each in view.list(CLUSTER_TRUST_BUNDLES)
+            if _is_ours(each) and each["metadata"]["name"] != self._name
+        ]
+        for outcome in outcomes:
+            if outcome.code != _NOT_FOUND:
+                outcome.result()
+        return None
+
+
+def bundle_name(bundle: str) -> str:
+    """Return the name of the object that holds a bundle."""
+    digest = hashlib.sha256(bundle.encode()).digest()[:_HASH_BYTES]
+    return f"{SIGNER.replace('/', ':')}:{digest.hex()}"
+
+
+def _is_ours(bundle: Object) -> bool:
+    signer: str = bundle["spec"].get("signerName", "")
+    return signer == SIGNER
+
+
+def _keys(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+    if _is_ours(new or old or {}):
+        yield _ALL

@@ -1,0 +1,190 @@
+"""ServiceCIDRs: ready once they are protected, and kept while addresses need them.
+
+A range that is deleted goes when another one contains it, or when none of the addresses in use is
+in it alone; and not before API servers have had time to see that it goes.
+"""
+
+import ipaddress
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.built_in import IP_ADDRESSES, SERVICE_CIDRS
+from kvstack.agents.client.object_store import key_of
+from kvstack.agents.client.timing import time_text
+from kvstack.agents.controllers import conditions
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.workloads.pod_rules import seconds_of
+from kvstack.agents.reconcile.plan import (
+    Again,
+    BackOff,
+    BaseController,
+    Identity,
+    Outcome,
+    Patch,
+    Plan,
+    Record,
+    Step,
+    View,
+    Watch,
+    do,
+)
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.schema.resource import APPLY_PATCH, STRATEGIC_MERGE_PATCH
+
+Object: TypeAlias = dict[str, Any]
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_FINALIZER: Final = "networking.k8s.io/service-cidr-finalizer"
+_NAME: Final = "service-cidr-controller"
+_MANAGED_BY: Final = "ipaddress.kubernetes.io/managed-by"
+_ALLOCATOR: Final = "ipallocator.k8s.io"
+_GRACE_S: Final = 10.0
+_NOT_FOUND: Final = 404
+_READY: Final = ("True", "", "Kubernetes Service CIDR is ready")
+_TERMINATING: Final = (
+    "False",
+    "Terminating",
+    "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new"
+    " ServiceCIDR",
+)
+
+
+class ServiceRanges(BaseController):
+    """Looks after ServiceCIDRs."""
+
+    back_off = BackOff(retries_max=15)
+
+    def __init__(self) -> None:
+        """Watch ranges and addresses."""
+        self.identity: Identity = Identity(
+            _NAME, "service-cidrs-controller", _NAME, ("service-cidr",)
+        )
+        self.watches: Sequence[Watch] = (
+            Watch(SERVICE_CIDRS, _keys_of_range),
+            Watch(IP_ADDRESSES, _keys_of_address),
+        )
+
+    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
+        """Return the plan for one range."""
+        found = view.get(SERVICE_CIDRS, key)
+        if found is None:
+            return None
+        is_protected = _FINALIZER in (found["metadata"].get("finalizers") or ())
+        if is_deleting(found):
+            if _is_needed(found, view):
+                yield from _tell(found, _TERMINATING, now_s)
+                return None
+            deleted_s = seconds_of(found["metadata"]["deletionTimestamp"]) or 0.0
+            if now_s < deleted_s + _GRACE_S:
+                return Again(deleted_s + _GRACE_S - now_s)
+            if is_protected:
+                yield from _patch(key, {"$deleteFromPrimitiveList/finalizers": [_FINALIZER]})
+            return None
+        if not is_protected:
+            yield from _patch(key, {"finalizers": [_FINALIZER]})
+        try:
+            yield from _tell(found, _READY, now_s)
+        except ApiError:
+            text = "The ServiceCIDR Status can not be set to Ready=True"
+            yield [Record(found, "Warning", "KubernetesServiceCIDRError", text)]
+            raise
+        return None
+
+
+def _patch(name: str, metadata: Object) -> Generator[Step, list[Outcome], None]:
+    body = {"metadata": metadata}
+    [outcome] = yield [Patch(SERVICE_CIDRS, "", name, body, STRATEGIC_MERGE_PATCH)]
+    if outcome.code != _NOT_FOUND:
+        outcome.result()
+
+
+def _tell(
+    found: Object, told: tuple[str, str, str], now_s: float
+) -> Generator[Step, list[Outcome], None]:
+    """Set the condition Ready."""
+    status, reason, message = told
+    known = conditions.find((found.get("status") or {}).get("conditions"), "Ready")
+    if known is not None and told == (
+        known["status"],
+        known.get("reason", ""),
+        known.get("message", ""),
+    ):
+        return
+    condition = {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": time_text(now_s),
+    }
+    name = found["metadata"]["name"]
+    applied = {
+        "apiVersion": SERVICE_CIDRS.api_version,
+        "kind": SERVICE_CIDRS.kind,
+        "metadata": {"name": name},
+        "status": {"conditions": [condition]},
+    }
+    yield from do(Patch(SERVICE_CIDRS, "", name, applied, APPLY_PATCH, "status", _NAME, force=True))
+
+
+def _networks(found: Object) -> list[Network]:
+    return [ipaddress.ip_network(each, strict=False) for each in found["spec"].get("cidrs") or ()]
+
+
+def _is_needed(found: Object, view: View) -> bool:
+    """Whether an address in use is in this range alone."""
+    others = [
+        network
+        for each in view.list(SERVICE_CIDRS)
+        if each["metadata"]["name"] != found["metadata"]["name"] and not is_deleting(each)
+        for network in _networks(each)
+    ]
+    own = [
+        network
+        for network in _networks(found)
+        if not any(_contains(other, network) for other in others)
+    ]
+    if not own:
+        return False
+    for each in view.list(IP_ADDRESSES):
+        if (each["metadata"].get("labels") or {}).get(_MANAGED_BY) != _ALLOCATOR:
+            continue
+        address = ipaddress.ip_address(each["metadata"]["name"])
+        if any(address in network for network in own) and not any(
+            address in network for network in others
+        ):
+            return True
+    return False
+
+
+def _contains(outer: Network, inner: Network) -> bool:
+    return (
+        outer.version == inner.version
+        and int(outer.network_address) <= int(inner.network_address)
+        and int(inner.broadcast_address) <= int(outer.broadcast_address)
+    )
+
+
+# Which ranges a change concerns.
+
+
+def _keys_of_range(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+    """Give a range, and those that overlap with it: it may be what keeps them."""
+    changed = new or old or {}
+    networks = _networks(changed)
+    for each in view.list(SERVICE_CIDRS):
+        if key_of(each) == key_of(changed) or any(
+            mine.version == other.version and mine.overlaps(other)
+            for mine in networks
+            for other in _networks(each)
+        ):
+            yield key_of(each)
+
+
+def _keys_of_address(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+    if old is None:
+        return
+    address = ipaddress.ip_address(old["metadata"]["name"])
+    for each in view.list(SERVICE_CIDRS):
+        if any(address in network for network in _networks(each)):
+            yield key_of(each)

@@ -1,0 +1,1 @@
+"""EndpointSlices of services, and of Endpoints that are written by hand."""

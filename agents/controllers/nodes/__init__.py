@@ -1,0 +1,1 @@
+"""Controllers of nodes and of the pods that nodes leave behind."""

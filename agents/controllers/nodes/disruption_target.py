@@ -1,0 +1,43 @@
+"""The condition DisruptionTarget, which says why the control plane ends a pod."""
+
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.built_in import PODS
+from kvstack.agents.client.timing import time_text
+from kvstack.agents.controllers import conditions
+from kvstack.agents.reconcile.plan import Patch
+from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+
+Object: TypeAlias = dict[str, Any]
+
+_TYPE: Final = "DisruptionTarget"
+
+
+def new_condition(pod: Object, reason: str, message: str, now_s: float) -> Object | None:
+    """Return the condition to be set; None: the pod has it."""
+    known = conditions.find((pod.get("status") or {}).get("conditions"), _TYPE)
+    generation = pod["metadata"].get("generation", 0)
+    wanted: Object = {"type": _TYPE, "status": "True", "reason": reason, "message": message}
+    if generation:
+        wanted["observedGeneration"] = generation
+    if known is not None and wanted.items() <= known.items():
+        return None
+    is_same = known is not None and known["status"] == "True"
+    wanted["lastTransitionTime"] = (
+        known["lastTransitionTime"] if known is not None and is_same else time_text(now_s)
+    )
+    return wanted
+
+
+def status_patch(pod: Object, status: Object) -> Patch:
+    """Return the patch of a pod's status; the uid keeps it from meeting another pod."""
+    meta = pod["metadata"]
+    if "conditions" in status:
+        order = [each["type"] for each in (pod.get("status") or {}).get("conditions") or ()]
+        new = [each["type"] for each in status["conditions"] if each["type"] not in order]
+        ordered = [{"type": each} for each in (*order, *new)]
+        status = {"$setElementOrder/conditions": ordered, **status}
+    body = {"metadata": {"uid": meta["uid"]}, "status": status}
+    return Patch(
+        PODS, meta["namespace"], meta["name"], body, STRATEGIC_MERGE_PATCH, subresource="status"
+    )

@@ -1,0 +1,157 @@
+"""Pod garbage: pods that nobody will remove any more.
+
+ended pods beyond a number: those evicted first, then the oldest
+deleted pods on nodes that are taken out of service
+pods of nodes that are gone, once they have been for a while and the server says so, too
+deleted pods that never got a node
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from typing_extensions import override
+
+from kvstack.agents.client.built_in import NODES, PODS
+from kvstack.agents.controllers import conditions
+from kvstack.agents.controllers.nodes.disruption_target import new_condition, status_patch
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.workloads.pod_rules import is_terminal
+from kvstack.agents.reconcile.plan import (
+    Again,
+    BaseController,
+    Delete,
+    Get,
+    Identity,
+    Outcome,
+    Plan,
+    Step,
+    View,
+    Watch,
+)
+
+Object: TypeAlias = dict[str, Any]
+
+_ALL: Final = "all"
+_PERIOD_S: Final = 20.0
+_GONE_S: Final = 40.0
+_NOT_FOUND: Final = 404
+_LIVE_PHASES: Final = frozenset(("Pending", "Running", "Unknown"))
+_OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+
+
+class PodGarbageCollector(BaseController):
+    """Deletes pods that are left over."""
+
+    workers = 1
+
+    def __init__(self, ended_max: int) -> None:
+        """ended_max: how many ended pods are kept; 0: all."""
+        name = "pod-garbage-collector"
+        self.identity: Identity = Identity(f"{name}-controller", name, name, ("podgc", name))
+        self.watches: Sequence[Watch] = (Watch(PODS, _no_keys), Watch(NODES, _no_keys))
+        self._ended_max = ended_max
+        self._missing_s: dict[str, float] = {}
+        """Since when nodes of pods are missing."""
+
+    @override
+    def initial_keys(self) -> Iterable[str]:
+        """Begin to look."""
+        return (_ALL,)
+
+    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
+        """Return the plan for all pods."""
+        pods = view.list(PODS)
+        failures: list[Exception] = []
+        for found in (self._surplus(pods), _out_of_service(pods, view)):
+            failures += yield from _remove_all(found, None, now_s)
+        orphans = yield from self._orphans(pods, view, now_s)
+        failures += yield from _remove_all(orphans, "PodGC: node no longer exists", now_s)
+        unscheduled = [pod for pod in pods if is_deleting(pod) and not _node_of(pod)]
+        failures += yield from _remove_all(unscheduled, None, now_s)
+        if failures:
+            raise failures[0]
+        return Again(_PERIOD_S)
+
+    def _surplus(self, pods: Iterable[Object]) -> list[Object]:
+        if self._ended_max <= 0:
+            return []
+        ended = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _LIVE_PHASES]
+        ended.sort(key=_age_order)
+        return ended[: max(len(ended) - self._ended_max, 0)]
+
+    def _orphans(
+        self, pods: Iterable[Object], view: View, now_s: float
+    ) -> Generator[Step, list[Outcome], list[Object]]:
+        missing: dict[str, list[Object]] = {}
+        for pod in pods:
+            node = _node_of(pod)
+            if node and view.get(NODES, node) is None:
+                missing.setdefault(node, []).append(pod)
+        self._missing_s = {node: self._missing_s.get(node, now_s) for node in missing}
+        due = [node for node, since_s in self._missing_s.items() if now_s >= since_s + _GONE_S]
+        outcomes = yield [Get(NODES, "", node) for node in due]
+        return [
+            pod
+            for node, outcome in zip(due, outcomes, strict=True)
+            if outcome.code == _NOT_FOUND
+            for pod in missing[node]
+        ]
+
+
+def _node_of(pod: Object) -> str:
+    name: str = pod["spec"].get("nodeName") or ""
+    return name
+
+
+def _age_order(pod: Object) -> tuple[bool, str, str]:
+    meta = pod["metadata"]
+    is_evicted = (pod.get("status") or {}).get("reason") == "Evicted"
+    return not is_evicted, meta["creationTimestamp"], meta["name"]
+
+
+def _out_of_service(pods: Iterable[Object], view: View) -> list[Object]:
+    found = []
+    for pod in pods:
+        node = view.get(NODES, _node_of(pod)) if is_deleting(pod) else None
+        if node is None:
+            continue
+        is_ready = conditions.is_true((node.get("status") or {}).get("conditions"), "Ready")
+        taints = node["spec"].get("taints") or ()
+        if not is_ready and any(taint["key"] == _OUT_OF_SERVICE for taint in taints):
+            found.append(pod)
+    return found
+
+
+def _remove_all(
+    pods: Iterable[Object], why: str | None, now_s: float
+) -> Generator[Step, list[Outcome], list[Exception]]:
+    """Remove pods; those that cannot be are no reason to keep the others."""
+    failures: list[Exception] = []
+    for pod in pods:
+        failure = yield from _remove(pod, why, now_s)
+        failures += () if failure is None else (failure,)
+    return failures
+
+
+def _remove(
+    pod: Object, why: str | None, now_s: float
+) -> Generator[Step, list[Outcome], Exception | None]:
+    status: Object = {}
+    if not is_terminal(pod):
+        status["phase"] = "Failed"
+    if why is not None:
+        condition = new_condition(pod, "DeletionByPodGC", why, now_s)
+        if condition is not None:
+            status["conditions"] = [condition]
+    if status:
+        [outcome] = yield [status_patch(pod, status)]
+        if outcome.error is not None:
+            return None if outcome.code == _NOT_FOUND else outcome.error
+    meta = pod["metadata"]
+    [outcome] = yield [Delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0)]
+    return None if outcome.code == _NOT_FOUND else outcome.error
+
+
+def _no_keys(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+    """Give none: all pods are looked at from time to time."""
+    return ()

@@ -1,0 +1,82 @@
+"""Taints of nodes: which tolerations fit, and how they are changed.
+
+A change is a patch of the whole list, under the condition of the node's version; one that meets
+another is made anew from the node as it is then.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.built_in import NODES
+from kvstack.agents.client.timing import time_text
+from kvstack.agents.reconcile.plan import Get, Outcome, Patch, Step, do
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+
+Object: TypeAlias = dict[str, Any]
+Taint: TypeAlias = tuple[str, str]
+"""Key and effect; they tell a taint from others."""
+
+NO_EXECUTE: Final = "NoExecute"
+NO_SCHEDULE: Final = "NoSchedule"
+
+_TRIES: Final = 5
+_CONFLICT: Final = 409
+
+
+def taints_of(node: Object) -> list[Object]:
+    """Return the taints of a node."""
+    return node["spec"].get("taints") or []
+
+
+def name_of(taint: Object) -> Taint:
+    """Return what tells a taint from others."""
+    return taint["key"], taint["effect"]
+
+
+def has_taint(node: Object, taint: Taint) -> bool:
+    """Whether a node has a taint."""
+    return any(name_of(each) == taint for each in taints_of(node))
+
+
+def tolerates(toleration: Object, taint: Object) -> bool:
+    """Whether a toleration fits a taint."""
+    effect, key = toleration.get("effect"), toleration.get("key")
+    if effect and effect != taint["effect"]:
+        return False
+    if key and key != taint["key"]:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(key) and toleration.get("value", "") == taint.get("value", "")
+
+
+def change_taints(
+    node: Object, added: Sequence[Taint], removed: Iterable[Taint], now_s: float
+) -> Generator[Step, list[Outcome], Object]:
+    """Give a node taints, and take others away; return it as it is then."""
+    gone = frozenset(removed)
+    current = node
+    for attempt in range(_TRIES):
+        known = taints_of(current)
+        kept = [each for each in known if name_of(each) not in gone]
+        names = {name_of(each) for each in kept}
+        new = [
+            {"key": key, "effect": effect, "timeAdded": time_text(now_s)}
+            for key, effect in added
+            if (key, effect) not in names
+        ]
+        if not new and len(kept) == len(known):
+            return current
+        meta = current["metadata"]
+        body = {
+            "metadata": {"resourceVersion": meta["resourceVersion"]},
+            "spec": {"taints": [*kept, *new] or None},
+        }
+        try:
+            return (yield from do(Patch(NODES, "", meta["name"], body, STRATEGIC_MERGE_PATCH)))
+        except ApiError as error:
+            if error.code != _CONFLICT or attempt == _TRIES - 1:
+                raise
+        current = yield from do(Get(NODES, "", meta["name"]))
+    return current

@@ -1,0 +1,81 @@
+"""What the flags of the controller manager say to controllers."""
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final
+
+SIGNERS: Final = (
+    "kubernetes.io/kube-apiserver-client",
+    "kubernetes.io/kube-apiserver-client-kubelet",
+    "kubernetes.io/kubelet-serving",
+    "kubernetes.io/legacy-unknown",
+)
+"""The names of the signers that a controller manager may serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLifecycleOptions:
+    """How long nodes may be silent, and how fast they are then emptied."""
+
+    monitor_period_s: float = 5.0
+    grace_period_s: float = 50.0
+    startup_grace_period_s: float = 60.0
+    eviction_rate: float = 0.1
+    """Nodes of a zone that are tainted a second."""
+    secondary_eviction_rate: float = 0.01
+    large_cluster_size: int = 50
+    unhealthy_zone_threshold: float = 0.55
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerOptions:
+    """How often targets are looked at, and how quickly their pods are believed."""
+
+    sync_period_s: float = 15.0
+    downscale_stabilization_s: float = 300.0
+    tolerance: float = 0.1
+    cpu_initialization_s: float = 300.0
+    readiness_delay_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SignerOptions:
+    """A certificate authority in PEM; empty: this signer does not sign."""
+
+    certificate: bytes = b""
+    key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRanges:
+    """The ranges of pod addresses, of which each node is given a part."""
+
+    clusters: tuple[IPv4Network | IPv6Network, ...]
+    """One, or one of each family; the first is the preferred one."""
+    masks: tuple[int, ...]
+    """How long the prefix of a node's part is, for each of them."""
+    services: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Of cluster IPs: no node is given any of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of controllers; defaults are upstream's."""
+
+    root_ca: str = ""
+    """PEM bundle with which clients of the cluster check the API server; empty: not published."""
+    service_account_key: bytes = b""
+    """PEM key that signs tokens in Secrets; empty: such tokens are not made."""
+    signers: dict[str, SignerOptions] = field(default_factory=dict)
+    """By signer name."""
+    signing_duration_s: float = 8760 * 3600.0
+    autoscaler: AutoscalerOptions = field(default_factory=AutoscalerOptions)
+    nodes: NodeLifecycleOptions = field(default_factory=NodeLifecycleOptions)
+    node_ranges: NodeRanges | None = None
+    """None: nodes are given no addresses for pods."""
+    terminated_pods_max: int = 12500
+    quota_sync_period_s: float = 300.0
+    endpoints_per_slice_max: int = 100
+    mirrored_addresses_max: int = 1000
+    unused_token_s: float = 8760 * 3600.0
+    """How long tokens in Secrets are kept that nobody uses."""

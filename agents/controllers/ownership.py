@@ -1,0 +1,227 @@
+"""Which objects belong to an owner: adoption and release, as upstream's ControllerRefManager.
+
+    pods = yield from claim(Claim(PODS, REPLICA_SETS, replica_set, selector), candidates)
+
+An object of the owner that its selector no longer matches is released, one that nobody owns and
+that it matches is adopted. Before the first adoption the owner is read from the server: one that is
+gone or going takes nothing. The uid in each patch keeps it from meeting another object.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.object_store import key_of
+from kvstack.agents.client.resource_type import ResourceType
+from kvstack.agents.reconcile.plan import ForeseenError, Get, Outcome, Patch, Step, View, do
+from kvstack.apiserver.objects import labels
+from kvstack.apiserver.objects.labels import Selector
+from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+
+Object: TypeAlias = dict[str, Any]
+
+CONTROLLER_INDEX: Final = "controller"
+"""The index of dependents: by the uid of their controller, those without one by namespace."""
+
+_RELEASE_IGNORED: Final = frozenset((404, 422))
+
+
+class OwnerGoneError(ForeseenError):
+    """The owner was deleted since it was last seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an owner may claim."""
+
+    resource: ResourceType
+    """Of the dependents."""
+    owner_resource: ResourceType
+    owner: Object
+    selector: Selector
+    finalizers: tuple[str, ...] = ()
+    """Added on adoption, removed on release."""
+
+
+def controller_of(obj: Object) -> Object | None:
+    """Return the owner reference that is the controller."""
+    for reference in obj["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            found: Object = reference
+            return found
+    return None
+
+
+def controller_values(obj: Object) -> tuple[str, ...]:
+    """Return what CONTROLLER_INDEX has an object under."""
+    reference = controller_of(obj)
+    if reference is not None:
+        return (reference["uid"],)
+    return (f"orphan/{obj['metadata'].get('namespace', '')}",)
+
+
+def orphans_value(namespace: str) -> str:
+    """Return what CONTROLLER_INDEX has the objects of a namespace under that nobody controls."""
+    return f"orphan/{namespace}"
+
+
+def controller_reference(owner: Object) -> Object:
+    """Return the owner reference of a controller."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def owner_keys(obj: Object, api_group: str, kind: str) -> tuple[str, ...]:
+    """Return the key of an object's controller, if that is of a kind."""
+    reference = controller_of(obj)
+    if reference is None or reference["kind"] != kind:
+        return ()
+    group = reference["apiVersion"].rpartition("/")[0]
+    if group != api_group:
+        return ()
+    namespace = obj["metadata"].get("namespace")
+    return (f"{namespace}/{reference['name']}" if namespace else reference["name"],)
+
+
+def is_deleting(obj: Object) -> bool:
+    """Whether an object was deleted and waits for its finalizers or its grace."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def own_key(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+    """Return the key of what changed."""
+    yield key_of(new or old or {})
+
+
+def label_selector(owner: Object) -> Selector:
+    """Return the selector of an owner's spec; raises SelectorError."""
+    return labels.from_object(owner["spec"].get("selector"))
+
+
+class OwnerKeys:
+    """Which owners of one kind a change of a dependent concerns: its controller's, or adopters."""
+
+    def __init__(
+        self, resource: ResourceType, selector_of: Callable[[Object], Selector] = label_selector
+    ) -> None:
+        """resource: of the owners; selector_of: raises SelectorError where there is none."""
+        self._resource = resource
+        self._selector_of = selector_of
+
+    def __call__(self, old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+        """Return the keys of the owners."""
+        seen: set[str] = set()
+        for obj in (old, new):
+            if obj is None:
+                continue
+            if controller_of(obj) is not None:
+                seen.update(owner_keys(obj, self._resource.group, self._resource.kind))
+            elif obj is new and not is_deleting(obj):
+                seen.update(self._adopters(obj, view))
+        return seen
+
+    def _adopters(self, obj: Object, view: View) -> Iterable[str]:
+        meta = obj["metadata"]
+        for owner in view.list(self._resource, meta["namespace"]):
+            try:
+                matches = self._selector_of(owner).matches(meta.get("labels") or {})
+            except labels.SelectorError:
+                continue  # its own sync says so
+            if matches:
+                yield key_of(owner)
+
+
+def claim(
+    what: Claim, candidates: Iterable[Object]
+) -> Generator[Step, list[Outcome], list[Object]]:
+    """Return the owner's objects among the candidates, after adoptions and releases."""
+    owner = what.owner["metadata"]
+    mine: list[Object] = []
+    adopted: list[Object] = []
+    released: list[Object] = []
+    for obj in candidates:
+        reference = controller_of(obj)
+        matches = what.selector.matches(obj["metadata"].get("labels") or {})
+        if reference is not None:
+            if reference["uid"] != owner["uid"]:
+                continue
+            if matches:
+                mine.append(obj)
+            elif not is_deleting(what.owner):
+                released.append(obj)
+        elif matches and not is_deleting(what.owner) and not is_deleting(obj):
+            adopted.append(obj)
+    if released:
+        yield from _release(what, released)
+    if adopted:
+        mine += yield from _adopt(what, adopted)
+    return mine
+
+
+def _adopt(what: Claim, objects: Sequence[Object]) -> Generator[Step, list[Outcome], list[Object]]:
+    meta = what.owner["metadata"]
+    fresh = yield from do(Get(what.owner_resource, meta.get("namespace", ""), meta["name"]))
+    if fresh["metadata"]["uid"] != meta["uid"]:
+        raise OwnerGoneError(
+            f"original {what.owner['kind']} {key_of(what.owner)} is gone: got uid"
+            f" {fresh['metadata']['uid']}, wanted {meta['uid']}"
+        )
+    if is_deleting(fresh):
+        raise OwnerGoneError(
+            f"{key_of(what.owner)} has just been deleted at"
+            f" {fresh['metadata']['deletionTimestamp']}"
+        )
+    reference = controller_reference(what.owner)
+    outcomes = yield [
+        _patch(
+            what,
+            obj,
+            {
+                "ownerReferences": [reference],
+                "uid": obj["metadata"]["uid"],
+                **({"finalizers": list(what.finalizers)} if what.finalizers else {}),
+            },
+        )
+        for obj in objects
+    ]
+    return [outcome.result() for outcome in outcomes if outcome.code != 404]
+
+
+def _release(what: Claim, objects: Sequence[Object]) -> Generator[Step, list[Outcome], None]:
+    uid = what.owner["metadata"]["uid"]
+    outcomes = yield [
+        _patch(
+            what,
+            obj,
+            {
+                "uid": obj["metadata"]["uid"],
+                "ownerReferences": [{"$patch": "delete", "uid": uid}],
+                **(
+                    {"$deleteFromPrimitiveList/finalizers": list(what.finalizers)}
+                    if what.finalizers
+                    else {}
+                ),
+            },
+        )
+        for obj in objects
+    ]
+    for outcome in outcomes:
+        if outcome.error is not None and outcome.code not in _RELEASE_IGNORED:
+            raise outcome.error
+
+
+def _patch(what: Claim, obj: Object, metadata: Object) -> Patch:
+    meta = obj["metadata"]
+    return Patch(
+        what.resource,
+        meta.get("namespace", ""),
+        meta["name"],
+        {"metadata": metadata},
+        STRATEGIC_MERGE_PATCH,
+    )

@@ -1,0 +1,197 @@
+"""Protection: claims that pods use, and volumes that are bound, are not removed before their time.
+
+    claim:  finalizer kubernetes.io/pvc-protection, until no scheduled pod uses it
+    volume: finalizer kubernetes.io/pv-protection, until it is not bound
+
+That no pod uses a claim is asked of the server before it is let go. Bound claims tell by the
+condition `Unused` whether a pod that has not ended refers to them.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from kvstack.agents.client.object_store import key_of
+from kvstack.agents.client.resource_type import ResourceType
+from kvstack.agents.client.timing import time_text
+from kvstack.agents.controllers import conditions
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.storage.pod_claims import (
+    CLAIMS_INDEX,
+    claim_names,
+    claims_of_pod,
+    is_made_for,
+)
+from kvstack.agents.controllers.workloads.pod_rules import is_terminal
+from kvstack.agents.reconcile.plan import (
+    BaseController,
+    Identity,
+    Index,
+    ListLive,
+    Outcome,
+    Plan,
+    Step,
+    Update,
+    View,
+    Watch,
+    do,
+)
+
+Object: TypeAlias = dict[str, Any]
+_Uses: TypeAlias = Callable[[Object, Object], bool]
+
+_CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
+_VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"
+_UNUSED: Final = "Unused"
+_USED: Final = ("False", "PodUsingPVC", "A pod is currently referencing this PVC")
+_NOT_USED: Final = ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC")
+
+
+class ClaimProtection(BaseController):
+    """Protects claims in use."""
+
+    workers = 1
+    indexes: Sequence[Index] = (Index(PODS, CLAIMS_INDEX, claims_of_pod),)
+
+    def __init__(self) -> None:
+        """Watch claims and pods."""
+        name = "persistentvolumeclaim-protection-controller"
+        self.identity: Identity = Identity(
+            name, "pvc-protection-controller", name, ("pvc-protection",)
+        )
+        self.watches: Sequence[Watch] = (
+            Watch(PERSISTENT_VOLUME_CLAIMS, _keys),
+            Watch(PODS, _keys_of_pod),
+        )
+
+    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
+        """Return the plan for one claim."""
+        claim = view.get(PERSISTENT_VOLUME_CLAIMS, key)
+        if claim is None:
+            return None
+        known = view.by_index(PODS, CLAIMS_INDEX, key)
+        if is_deleting(claim):
+            if _CLAIM_FINALIZER in _finalizers(claim):
+                is_used = yield from _is_used(claim, known, _holds)
+                if not is_used:
+                    yield from _let_go(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
+            return None
+        if (claim.get("status") or {}).get("phase") == "Bound":
+            is_used = yield from _is_used(claim, known, _refers)
+            claim = yield from self._tell(claim, now_s, is_used=is_used)
+        if _CLAIM_FINALIZER not in _finalizers(claim):
+            yield from _hold(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
+        return None
+
+    def _tell(
+        self, claim: Object, now_s: float, *, is_used: bool
+    ) -> Generator[Step, list[Outcome], Object]:
+        """Keep the condition; return the claim as it is then."""
+        status, reason, message = _USED if is_used else _NOT_USED
+        found = list(claim["status"].get("conditions") or ())
+        known = conditions.find(found, _UNUSED)
+        if known is not None and (known["status"] == "True") == (status == "True"):
+            return claim
+        new = {
+            "type": _UNUSED,
+            "status": status,
+            "lastTransitionTime": time_text(now_s),
+            "reason": reason,
+            "message": message,
+        }
+        if known is None:
+            found.append(new)
+        else:
+            found[found.index(known)] = new
+        wanted = {**claim, "status": {**claim["status"], "conditions": found}}
+        return (yield from do(Update(PERSISTENT_VOLUME_CLAIMS, wanted, "status")))
+
+
+class VolumeProtection(BaseController):
+    """Protects bound volumes."""
+
+    workers = 1
+
+    def __init__(self) -> None:
+        """Watch volumes."""
+        name = "persistentvolume-protection-controller"
+        self.identity: Identity = Identity(
+            name, "pv-protection-controller", name, ("pv-protection",)
+        )
+        self.watches: Sequence[Watch] = (Watch(PERSISTENT_VOLUMES, _keys),)
+
+    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
+        """Return the plan for one volume."""
+        volume = view.get(PERSISTENT_VOLUMES, key)
+        if volume is None:
+            return None
+        is_held = _VOLUME_FINALIZER in _finalizers(volume)
+        if is_deleting(volume):
+            if is_held and (volume.get("status") or {}).get("phase") != "Bound":
+                yield from _let_go(PERSISTENT_VOLUMES, volume, _VOLUME_FINALIZER)
+        elif not is_held:
+            yield from _hold(PERSISTENT_VOLUMES, volume, _VOLUME_FINALIZER)
+        return None
+
+
+def _finalizers(obj: Object) -> list[str]:
+    return obj["metadata"].get("finalizers") or []
+
+
+def _hold(
+    resource: ResourceType, obj: Object, finalizer: str
+) -> Generator[Step, list[Outcome], None]:
+    meta = {**obj["metadata"], "finalizers": [*_finalizers(obj), finalizer]}
+    yield from do(Update(resource, {**obj, "metadata": meta}))
+
+
+def _let_go(
+    resource: ResourceType, obj: Object, finalizer: str
+) -> Generator[Step, list[Outcome], None]:
+    rest = [each for each in _finalizers(obj) if each != finalizer]
+    meta = {**obj["metadata"], "finalizers": rest}
+    yield from do(Update(resource, {**obj, "metadata": meta}))
+
+
+def _is_used(
+    claim: Object, known: Iterable[Object], uses: _Uses
+) -> Generator[Step, list[Outcome], bool]:
+    """Tell whether a pod uses a claim; that none does is asked of the server."""
+    if any(uses(pod, claim) for pod in known):
+        return True
+    listed = yield from do(ListLive(PODS, claim["metadata"]["namespace"]))
+    return any(uses(pod, claim) for pod in listed["items"])
+
+
+def _holds(pod: Object, claim: Object) -> bool:
+    """Whether a scheduled pod uses a claim; one made for it counts until the pod is shut down."""
+    if not pod["spec"].get("nodeName"):
+        return False
+    meta = pod["metadata"]
+    is_shut_down = is_deleting(pod) and meta.get("deletionGracePeriodSeconds") == 0
+    return any(
+        name == claim["metadata"]["name"]
+        and (not is_own or (not is_shut_down and is_made_for(claim, pod)))
+        for name, is_own in claim_names(pod)
+    )
+
+
+def _refers(pod: Object, claim: Object) -> bool:
+    """Whether a pod that has not ended refers to a claim."""
+    if is_terminal(pod):
+        return False
+    return any(
+        name == claim["metadata"]["name"] and (not is_own or is_made_for(claim, pod))
+        for name, is_own in claim_names(pod)
+    )
+
+
+def _keys(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+    if new is not None:
+        yield key_of(new)
+
+
+def _keys_of_pod(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
+    for pod in (old, new):
+        if pod is not None:
+            yield from claims_of_pod(pod)

@@ -1,0 +1,120 @@
+"""Which volume fits a claim, and whom a volume belongs to.
+
+Shapes: claims are PersistentVolumeClaims, volumes PersistentVolumes, both plain objects.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.apiserver.objects import labels
+from kvstack.apiserver.objects.quantity import Quantity, parse
+
+Object: TypeAlias = dict[str, Any]
+
+CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+
+
+def annotations_of(obj: Object) -> dict[str, str]:
+    """Return the annotations of an object."""
+    return obj["metadata"].get("annotations") or {}
+
+
+def class_of(obj: Object) -> str:
+    """Return the class of a claim or a volume; empty: none."""
+    found = annotations_of(obj).get(CLASS_ANNOTATION)
+    return found if found is not None else obj["spec"].get("storageClassName") or ""
+
+
+def requested(claim: Object) -> Quantity:
+    """Return the storage that a claim asks for."""
+    resources = claim["spec"].get("resources") or {}
+    return parse((resources.get("requests") or {}).get("storage", "0"))
+
+
+def capacity(volume: Object) -> Quantity:
+    """Return the storage of a volume."""
+    return parse((volume["spec"].get("capacity") or {}).get("storage", "0"))
+
+
+def is_claimed_by(volume: Object, claim: Object) -> bool:
+    """Whether a volume refers to a claim; one without a uid means any of the name."""
+    reference = volume["spec"].get("claimRef")
+    meta = claim["metadata"]
+    if not reference:
+        return False
+    if reference.get("name") != meta["name"] or reference.get("namespace") != meta["namespace"]:
+        return False
+    uid = reference.get("uid")
+    return not uid or uid == meta["uid"]
+
+
+def misfit(volume: Object, claim: Object) -> str:
+    """Return why a volume that a claim names does not satisfy it; empty: it does."""
+    if is_deleting(volume):
+        return f'the volume is marked for deletion "{volume["metadata"]["name"]}"'
+    if capacity(volume) < requested(claim):
+        return "requested PV is too small"
+    if class_of(volume) != class_of(claim):
+        return "storageClassName does not match"
+    if not _has_attributes_class(volume, claim):
+        return "volumeAttributesClassName does not match"
+    if not _has_mode(volume, claim):
+        return "incompatible volumeMode"
+    return "" if _has_access(volume, claim) else "incompatible accessMode"
+
+
+def best_match(claim: Object, volumes: Iterable[Object], *, is_delayed: bool) -> Object | None:
+    """Return the volume to bind a claim to.
+
+    One that refers to the claim comes first; of others the smallest that is large enough, of those
+    with the fewest access modes. is_delayed: only one that refers to it, a scheduler decides.
+    """
+    wanted = requested(claim)
+    best: Object | None = None
+    best_key: tuple[int, Quantity] | None = None
+    for volume in volumes:
+        if is_deleting(volume) or not _has_access(volume, claim):
+            continue
+        if not _has_mode(volume, claim) or not _has_attributes_class(volume, claim):
+            continue
+        size = capacity(volume)
+        if volume["spec"].get("claimRef"):
+            if is_claimed_by(volume, claim) and size >= wanted:
+                return volume
+            continue
+        if is_delayed or size < wanted or not _may_be_chosen(volume, claim):
+            continue
+        key = (len(volume["spec"].get("accessModes") or ()), size)
+        if best_key is None or key < best_key:
+            best, best_key = volume, key
+    return best
+
+
+def _may_be_chosen(volume: Object, claim: Object) -> bool:
+    if (volume.get("status") or {}).get("phase") != "Available":
+        return False
+    if class_of(volume) != class_of(claim):
+        return False
+    selector = claim["spec"].get("selector")
+    own = volume["metadata"].get("labels") or {}
+    return selector is None or labels.from_object(selector).matches(own)
+
+
+def _has_access(volume: Object, claim: Object) -> bool:
+    wanted = set(claim["spec"].get("accessModes") or ())
+    return wanted <= set(volume["spec"].get("accessModes") or ())
+
+
+def _has_mode(volume: Object, claim: Object) -> bool:
+    modes = (each["spec"].get("volumeMode") or "Filesystem" for each in (volume, claim))
+    return len(set(modes)) == 1
+
+
+def _has_attributes_class(volume: Object, claim: Object) -> bool:
+    name = "volumeAttributesClassName"
+    return (volume["spec"].get(name) or "") == (claim["spec"].get(name) or "")

@@ -1,0 +1,1 @@
+"""Controllers that make pods, or what makes pods."""

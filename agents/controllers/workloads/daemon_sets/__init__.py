@@ -1,0 +1,7 @@
+"""DaemonSet: a pod on every node that suits.
+
+controller.py   what wakes a DaemonSet, its sync and its status
+placement.py    which nodes suit, and pods made for a node
+rollout.py      which pods are replaced by those of a new template
+revisions.py    the history of templates
+"""

@@ -1,0 +1,8 @@
+"""Deployment: ReplicaSets of old and new templates, exchanged step by step.
+
+controller.py   what wakes a Deployment
+rollout.py      one sync: which ReplicaSet grows, which shrinks
+revisions.py    which ReplicaSet has the template, revision numbers, annotations
+counts.py       how many replicas each may have
+status.py       counts and conditions
+"""

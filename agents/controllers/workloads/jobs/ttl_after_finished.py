@@ -1,0 +1,81 @@
+"""Jobs that have ended are deleted after their time to live, with all that belongs to them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.built_in import JOBS
+from kvstack.agents.client.object_store import key_of, split_key
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.workloads.jobs.state import is_finished
+from kvstack.agents.controllers.workloads.pod_rules import seconds_of
+from kvstack.agents.reconcile.plan import (
+    Again,
+    BaseController,
+    Delete,
+    Get,
+    Identity,
+    Plan,
+    View,
+    Watch,
+)
+
+Object: TypeAlias = dict[str, Any]
+
+_NAME: Final = "ttl-after-finished-controller"
+_NOT_FOUND: Final = 404
+
+
+class TtlAfterFinishedController(BaseController):
+    """Deletes Jobs whose time is up."""
+
+    identity = Identity(_NAME, _NAME, _NAME)
+
+    def __init__(self) -> None:
+        """Follow Jobs."""
+        self.watches: Sequence[Watch] = (Watch(JOBS, _keys),)
+
+    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
+        """Return the plan for one Job."""
+        known = view.get(JOBS, key)
+        if known is None:
+            return None
+        left_s = _left_s(known, now_s)
+        if left_s is None:
+            return None
+        if left_s > 0:
+            return Again(left_s)
+        # Somebody may have given it more time meanwhile.
+        namespace, name = split_key(key)
+        [outcome] = yield [Get(JOBS, namespace, name)]
+        if outcome.code == _NOT_FOUND:
+            return None
+        fresh = outcome.result()
+        left_s = _left_s(fresh, now_s)
+        if left_s is None:
+            return None
+        if left_s > 0:
+            return Again(left_s)
+        uid = fresh["metadata"]["uid"]
+        [outcome] = yield [Delete(JOBS, namespace, name, uid=uid, propagation="Foreground")]
+        if outcome.error is not None and outcome.code != _NOT_FOUND:
+            raise outcome.error
+        return None
+
+
+def _keys(old: Object | None, new: Object | None, view: View) -> Iterator[str]:
+    if new is not None and _left_s(new, 0.0) is not None:
+        yield key_of(new)
+
+
+def _left_s(job: Object, now_s: float) -> float | None:
+    """Return how many seconds a Job has left; None: it is not counted down."""
+    ttl_s = job["spec"].get("ttlSecondsAfterFinished")
+    if ttl_s is None or is_deleting(job) or not is_finished(job):
+        return None
+    ended = (
+        seconds_of(condition.get("lastTransitionTime"))
+        for condition in job["status"]["conditions"]
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+    )
+    ended_s = next(ended) or 0.0
+    return float(ended_s + ttl_s - now_s)

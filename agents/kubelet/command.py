@@ -1,0 +1,276 @@
+"""The command `kvstack kubelet`: one node, with kubelet's flags and configuration file.
+
+Containers are processes of this machine, or, with --container-runtime-endpoint, those of a
+container engine. Without the engine they live on when the command ends, and are found again.
+"""
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from socket import gethostname
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.kubelet import bootstrap
+from kvstack.agents.kubelet.configuration import (
+    FLAGS,
+    ConfigurationFileError,
+    merged,
+    read_configuration,
+    seconds,
+    with_flags,
+    without_effect,
+)
+from kvstack.agents.kubelet.housekeeping import KeepingOptions
+from kvstack.agents.kubelet.kubelet import KubeletOptions
+from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
+from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
+from kvstack.agents.kubelet.static_pods import StaticSettings
+from kvstore.errors import ConfigError
+from kvstore.runtime.log.line_logger import LEVELS, LineLogger, open_logger
+
+Object: TypeAlias = dict[str, Any]
+
+COMMAND: Final = "kvstack kubelet"
+_FAILED: Final = 1
+_OWN: Final = {
+    # Name: default and meaning.
+    "kubeconfig": ("", "how the API server is reached, and as whom"),
+    "bootstrap-kubeconfig": ("", "how a certificate is asked for, if --kubeconfig is not there"),
+    "config": ("", "a file: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration"),
+    "config-dir": ("", "a directory of *.conf files that are laid over it"),
+    "hostname-override": ("", "name of the node (default: of the machine)"),
+    "node-ip": ("", "address of the node, and of pods without one of their own"),
+    "node-labels": ("", "more labels: a=b,c=d"),
+    "root-dir": (
+        "/var/lib/kvstack-node",
+        "volumes, layers, certificates, and the folder of images",
+    ),
+    "cert-dir": ("", "of certificates (default: pki in --root-dir)"),
+    "image-dir": ("", "images of a node of processes (default: images in --root-dir)"),
+    "host-image": ("false", "whether host:latest, the machine's own files, is an image"),
+    "ignore-limits": ("false", "take pods with limits where none can be enforced"),
+    "log-level": ("warn", "debug, info, warn or error"),
+}
+# Flags of kubelet that have no effect here.
+_TAKEN_NAMES: Final = """
+    v rotate-certificates enable-server cloud-provider image-credential-provider-config
+    image-credential-provider-bin-dir runtime-cgroups pod-infra-container-image fail-swap-on
+    cgroup-driver feature-gates read-only-port sync-frequency logging-format vmodule
+    hairpin-mode
+"""
+_TAKEN: Final = frozenset(_TAKEN_NAMES.split())
+
+
+class FlagError(Exception):
+    """A flag cannot be meant."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+    if any(each in ("-h", "--help") for each in arguments):
+        sys.stdout.write(help_text())
+        return 0
+    try:
+        own, flags, taken = split_flags(arguments)
+        configuration, ignored = _configuration(own, flags)
+    except (FlagError, ConfigurationFileError) as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return _FAILED
+    log = open_logger(("default",), own["log-level"], "json")
+    for each in (*taken, *ignored):
+        log.warning("a setting has no effect", name=each)
+    try:
+        options = node_options(own, configuration)
+        asyncio.run(_serve(own, options, log))
+    except (KubeconfigError, ConfigError) as error:
+        log.fatal("command failed", error=str(error))
+        return _FAILED
+    finally:
+        log.close()
+    return 0
+
+
+def help_text() -> str:
+    """Return what --help shows."""
+    lines = [f"{__doc__}\nUsage:\n  {COMMAND} [flags]\n\nFlags:"]
+    for name, (default, meaning) in _OWN.items():
+        shown = f" (default {default})" if default else ""
+        lines.append(f"  --{name:<24} {meaning}{shown}")
+    lines.append("\nOf the configuration, as kubelet has them:")
+    lines += [f"  --{name:<38} {'.'.join(path)}" for name, path in FLAGS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def split_flags(
+    arguments: Sequence[str],
+) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Return own flags, those of the configuration, and those without effect; FlagError."""
+    own = {name: default for name, (default, _) in _OWN.items()}
+    flags: dict[str, str] = {}
+    taken: list[str] = []
+    waiting = list(reversed(arguments))
+    while waiting:
+        argument = waiting.pop()
+        name, equals, text = argument.lstrip("-").partition("=")
+        if not argument.startswith("-") or name not in {*own, *FLAGS, *_TAKEN}:
+            raise FlagError(f"unknown flag: {argument}")
+        if not equals:
+            is_alone = not waiting or waiting[-1].startswith("-")
+            text = "true" if is_alone else waiting.pop()
+        if name in own:
+            own[name] = text
+        elif name in FLAGS:
+            flags[name] = text
+        else:
+            taken.append(f"--{name}")
+    if own["log-level"] not in LEVELS:
+        raise FlagError(f"--log-level {own['log-level']}: one of {', '.join(LEVELS)}")
+    if not own["kubeconfig"]:
+        raise FlagError("--kubeconfig is required: a node without an API server is not supported")
+    return own, flags, taken
+
+
+def _configuration(own: dict[str, str], flags: dict[str, str]) -> tuple[Object, list[str]]:
+    """Return the configuration, and the names of what has no effect."""
+    files = [Path(own["config"])] if own["config"] else []
+    if own["config-dir"]:
+        files += sorted(Path(own["config-dir"]).glob("*.conf"))
+    given: Object = {}
+    for file in files:
+        try:
+            found = yaml.safe_load(file.read_text("utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigurationFileError(f"{file}: {error}") from error
+        if not isinstance(found, dict):
+            raise ConfigurationFileError(f"{file}: it holds no object")
+        given = merged(given, found)
+    return with_flags(read_configuration(given), flags), without_effect(given)
+
+
+def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
+    """Return the settings of a node."""
+    root = Path(own["root-dir"])
+    name = (own["hostname-override"] or gethostname()).strip().lower()
+    ip = own["node-ip"] or own_address()
+    labels = dict(each.partition("=")[::2] for each in own["node-labels"].split(",") if each)
+    address = configuration["address"]
+    static = configuration["staticPodPath"]
+    endpoint = configuration["containerRuntimeEndpoint"]
+    reserved = _summed(configuration["systemReserved"], configuration["kubeReserved"])
+    kubelet = KubeletOptions(
+        name,
+        ip,
+        root,
+        configuration["port"],
+        configuration["maxPods"],
+        own["ignore-limits"] == "true",
+        Path(configuration["podLogsDir"]),
+        configuration["cgroupRoot"].strip("/") or "kubepods",
+        node_names(configuration),
+        configuration["seccompDefault"],
+        StaticSettings(Path(static) if static else None, configuration["staticPodURL"]),
+        seconds(configuration, "fileCheckFrequency"),
+        reserved,
+        StatusOptions(
+            seconds(configuration, "nodeStatusUpdateFrequency"),
+            seconds(configuration, "nodeStatusReportFrequency"),
+            labels,
+            configuration["registerWithTaints"],
+            configuration["providerID"],
+            configuration["registerNode"],
+        ),
+        KeepingOptions(
+            configuration["evictionHard"],
+            seconds(configuration, "evictionPressureTransitionPeriod"),
+            configuration["imageGCHighThresholdPercent"],
+            configuration["imageGCLowThresholdPercent"],
+            seconds(configuration, "imageMinimumGCAge"),
+            quantity(configuration["containerLogMaxSize"]),
+            configuration["containerLogMaxFiles"],
+        ),
+    )
+    return RealNodeOptions(
+        name,
+        configuration["authentication"]["x509"]["clientCAFile"],
+        ip,
+        address,
+        configuration["port"],
+        root,
+        has_host_image=own["host-image"] == "true",
+        images=Path(own["image-dir"]) if own["image-dir"] else None,
+        ends_with_node=False,
+        kubelet=kubelet,
+        runtime_endpoint=endpoint,
+        image_endpoint=configuration["imageServiceEndpoint"],
+        configuration=configuration,
+        pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
+    )
+
+
+def _summed(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
+    """Return what two say together."""
+    return {
+        name: f"{quantity(one.get(name, 0), -3) + quantity(other.get(name, 0), -3)}m"
+        for name in {**one, **other}
+    }
+
+
+def node_names(configuration: Object) -> NodeNames:
+    """Return how names are resolved, by the configuration and the node's own file."""
+    servers, searches, options = read_resolv_conf(configuration["resolvConf"])
+    return NodeNames(
+        configuration["clusterDNS"], configuration["clusterDomain"], servers, searches, options
+    )
+
+
+def read_resolv_conf(path: str) -> tuple[list[str], list[str], list[str]]:
+    """Return servers, searches and options of a file; without one: the machine itself."""
+    if not path:
+        return ["127.0.0.1"], ["."], []
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    servers: list[str] = []
+    searches: list[str] = []
+    options: list[str] = []
+    for line in lines:
+        words = line.split()
+        if words[:1] == ["nameserver"]:
+            servers += words[1:2]
+        elif words[:1] == ["search"]:
+            searches = words[1:]
+        elif words[:1] == ["options"]:
+            options = words[1:]
+    return servers, searches, options
+
+
+async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, stop.set)
+    clock, chance = SystemClock(), random.SystemRandom().random
+    kubeconfig = Path(own["kubeconfig"])
+    if own["bootstrap-kubeconfig"]:
+        pki = options.pki or options.root / "pki"
+        await bootstrap.ensure(own["bootstrap-kubeconfig"], kubeconfig, pki, options.name, clock)
+    cluster = load(kubeconfig)
+    api = Api(connect(cluster), Options(user_agent="kvstack-kubelet"))
+    node = RealNode(api, clock, chance, log, options)
+    try:
+        await node.start()
+        log.info("the node is ready", name=options.name)
+        await stop.wait()
+    finally:
+        await node.stop()
+        await api.close()

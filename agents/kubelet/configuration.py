@@ -1,0 +1,244 @@
+"""How a kubelet is set up: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration.
+
+    found = read_configuration(obj)                 defaults, and what the object says
+    found = with_flags(found, {"max-pods": "50"})   flags are stronger
+
+The result is what /configz shows. A field that has no meaning here is taken (`without_effect` names
+it); one that nobody knows is an error.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from kvstack.apiserver.objects.durations import DurationError, parse
+
+Object: TypeAlias = dict[str, Any]
+
+API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
+KIND: Final = "KubeletConfiguration"
+
+DEFAULTS: Final[Object] = {
+    "address": "0.0.0.0",
+    "port": 10250,
+    "healthzPort": 10248,
+    "healthzBindAddress": "127.0.0.1",
+    "staticPodPath": "",
+    "staticPodURL": "",
+    "fileCheckFrequency": "20s",
+    "httpCheckFrequency": "20s",
+    "nodeStatusUpdateFrequency": "10s",
+    "nodeStatusReportFrequency": "5m0s",
+    "maxPods": 110,
+    "authentication": {
+        "anonymous": {"enabled": False},
+        "webhook": {"enabled": True, "cacheTTL": "2m0s"},
+        "x509": {"clientCAFile": ""},
+    },
+    "authorization": {
+        "mode": "Webhook",
+        "webhook": {"cacheAuthorizedTTL": "5m0s", "cacheUnauthorizedTTL": "30s"},
+    },
+    "containerRuntimeEndpoint": "",
+    "imageServiceEndpoint": "",
+    "clusterDNS": [],
+    "clusterDomain": "",
+    "resolvConf": "/etc/resolv.conf",
+    "cgroupRoot": "",
+    "evictionHard": {
+        "memory.available": "100Mi",
+        "nodefs.available": "10%",
+        "nodefs.inodesFree": "5%",
+    },
+    "evictionPressureTransitionPeriod": "5m0s",
+    "imageGCHighThresholdPercent": 85,
+    "imageGCLowThresholdPercent": 80,
+    "imageMinimumGCAge": "2m0s",
+    "containerLogMaxSize": "10Mi",
+    "containerLogMaxFiles": 5,
+    "podLogsDir": "/var/log/pods",
+    "systemReserved": {},
+    "kubeReserved": {},
+    "tlsCertFile": "",
+    "tlsPrivateKeyFile": "",
+    "serverTLSBootstrap": False,
+    "registerNode": True,
+    "registerWithTaints": [],
+    "providerID": "",
+    "seccompDefault": False,
+}
+"""What has an effect here."""
+
+_IGNORED_NAMES: Final = """
+    readOnlyPort nodeLeaseDurationSeconds rotateCertificates enableServer syncFrequency
+    tlsCipherSuites tlsMinVersion tlsCurvePreferences registryPullQPS registryBurst
+    eventRecordQPS eventBurst enableDebuggingHandlers enableContentionProfiling oomScoreAdj
+    streamingConnectionIdleTimeout imageMaximumGCAge volumeStatsAggPeriod kubeletCgroups
+    systemCgroups cgroupsPerQOS cgroupDriver cpuManagerPolicy singleProcessOOMKill
+    cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy
+    topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
+    runtimeRequestTimeout hairpinMode podCIDR podPidsLimit cpuCFSQuota cpuCFSQuotaPeriod
+    nodeStatusMaxImages maxOpenFiles contentType kubeAPIQPS kubeAPIBurst serializeImagePulls
+    maxParallelImagePulls evictionSoft evictionSoftGracePeriod evictionMaxPodGracePeriod
+    evictionMinimumReclaim mergeDefaultEvictionSettings podsPerCore
+    enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains
+    iptablesMasqueradeBit iptablesDropBit featureGates failSwapOn memorySwap
+    containerLogMaxWorkers containerLogMonitorInterval
+    configMapAndSecretChangeDetectionStrategy allowedUnsafeSysctls volumePluginDir
+    kernelMemcgNotification logging enableSystemLogHandler enableSystemLogQuery
+    shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
+    reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
+    memoryReservationPolicy localStorageCapacityIsolation tracing crashLoopBackOff
+    userNamespaces failCgroupV1 enforceNodeAllocatable reservedSystemCPUs
+    systemReservedCgroup kubeReservedCgroup staticPodURLHeader showHiddenMetricsForVersion
+    imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist
+"""
+_WITHOUT_EFFECT: Final = frozenset(_IGNORED_NAMES.split())
+FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "address": ("address",),
+    "port": ("port",),
+    "healthz-port": ("healthzPort",),
+    "healthz-bind-address": ("healthzBindAddress",),
+    "pod-manifest-path": ("staticPodPath",),
+    "manifest-url": ("staticPodURL",),
+    "file-check-frequency": ("fileCheckFrequency",),
+    "http-check-frequency": ("httpCheckFrequency",),
+    "node-status-update-frequency": ("nodeStatusUpdateFrequency",),
+    "max-pods": ("maxPods",),
+    "anonymous-auth": ("authentication", "anonymous", "enabled"),
+    "authentication-token-webhook": ("authentication", "webhook", "enabled"),
+    "client-ca-file": ("authentication", "x509", "clientCAFile"),
+    "authorization-mode": ("authorization", "mode"),
+    "container-runtime-endpoint": ("containerRuntimeEndpoint",),
+    "image-service-endpoint": ("imageServiceEndpoint",),
+    "cluster-dns": ("clusterDNS",),
+    "cluster-domain": ("clusterDomain",),
+    "resolv-conf": ("resolvConf",),
+    "cgroup-root": ("cgroupRoot",),
+    "eviction-hard": ("evictionHard",),
+    "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod",),
+    "image-gc-high-threshold": ("imageGCHighThresholdPercent",),
+    "image-gc-low-threshold": ("imageGCLowThresholdPercent",),
+    "minimum-image-ttl-duration": ("imageMinimumGCAge",),
+    "container-log-max-size": ("containerLogMaxSize",),
+    "container-log-max-files": ("containerLogMaxFiles",),
+    "pod-logs-dir": ("podLogsDir",),
+    "system-reserved": ("systemReserved",),
+    "kube-reserved": ("kubeReserved",),
+    "tls-cert-file": ("tlsCertFile",),
+    "tls-private-key-file": ("tlsPrivateKeyFile",),
+    "register-node": ("registerNode",),
+    "register-with-taints": ("registerWithTaints",),
+    "provider-id": ("providerID",),
+    "seccomp-default": ("seccompDefault",),
+}
+"""Flags of kubelet that stand for a field."""
+_DURATIONS: Final = frozenset(
+    name
+    for name, value in DEFAULTS.items()
+    if isinstance(value, str) and value[:1].isdigit() and value.endswith(("s", "m"))
+)
+
+
+class ConfigurationFileError(Exception):
+    """A configuration that cannot be meant."""
+
+
+def read_configuration(obj: Object) -> Object:
+    """Return defaults and what an object says over them; raises ConfigurationFileError."""
+    given = (obj.get("apiVersion", API_VERSION), obj.get("kind", KIND))
+    if given != (API_VERSION, KIND):
+        raise ConfigurationFileError(f'no kind "{given[1]}" is registered for version "{given[0]}"')
+    found = merged(DEFAULTS, {})
+    for name, value in obj.items():
+        if name in ("apiVersion", "kind") or value is None:
+            continue
+        if name not in DEFAULTS and name not in _WITHOUT_EFFECT:
+            raise ConfigurationFileError(f'strict decoding error: unknown field "{name}"')
+        found[name] = merged(found[name], value) if _is_nested(name) else value
+    _check(found)
+    return found
+
+
+def _is_nested(name: str) -> bool:
+    return name in ("authentication", "authorization")
+
+
+def merged(one: Object, other: Object) -> Object:
+    """Return an object over another, member by member."""
+    found = {
+        key: merged(value, {}) if isinstance(value, dict) else value for key, value in one.items()
+    }
+    for key, value in other.items():
+        if isinstance(value, dict) and isinstance(found.get(key), dict):
+            found[key] = merged(found[key], value)
+        else:
+            found[key] = value
+    return found
+
+
+def without_effect(obj: Object) -> list[str]:
+    """Return the fields of an object that have no meaning here."""
+    return sorted(name for name in obj if name in _WITHOUT_EFFECT)
+
+
+def with_flags(configuration: Object, flags: Mapping[str, str]) -> Object:
+    """Return a configuration, and flags over it; raises ConfigurationFileError."""
+    found = merged(configuration, {})
+    for flag, text in flags.items():
+        *path, last = FLAGS[flag]
+        place = found
+        for name in path:
+            place = place[name]
+        place[last] = _value(flag, text, place.get(last))
+    _check(found)
+    return found
+
+
+def _value(flag: str, text: str, kept: object) -> object:
+    """Return what a flag says, of the kind that its field has."""
+    if isinstance(kept, bool):
+        if text not in ("true", "false"):
+            raise ConfigurationFileError(f"--{flag} {text}: true or false")
+        return text == "true"
+    if isinstance(kept, int):
+        if not text.isdecimal():
+            raise ConfigurationFileError(f"--{flag} {text}: a number")
+        return int(text)
+    parts = [each for each in text.split(",") if each]
+    if flag == "register-with-taints":
+        return [_taint(each) for each in parts]
+    if isinstance(kept, list):
+        return parts
+    if isinstance(kept, dict):
+        separator = "<" if flag == "eviction-hard" else "="
+        return dict(_pair(flag, each, separator) for each in parts)
+    return text
+
+
+def _pair(flag: str, text: str, separator: str) -> tuple[str, str]:
+    name, found, value = text.partition(separator)
+    if not found:
+        raise ConfigurationFileError(f"--{flag} {text}: NAME{separator}VALUE")
+    return name, value
+
+
+def _taint(text: str) -> Object:
+    head, _, effect = text.rpartition(":")
+    key, _, value = head.partition("=")
+    return {"key": key, "effect": effect, **({"value": value} if value else {})}
+
+
+def seconds(configuration: Object, name: str) -> float:
+    """Return a duration of a configuration, in seconds."""
+    return parse(str(configuration[name])) / 1e9
+
+
+def _check(found: Object) -> None:
+    for name in sorted(_DURATIONS):
+        try:
+            parse(str(found[name]))
+        except DurationError as error:
+            raise ConfigurationFileError(f"{name}: {error}") from error
+    if found["authorization"]["mode"] not in ("Webhook", "AlwaysAllow"):
+        mode = found["authorization"]["mode"]
+        raise ConfigurationFileError(f'authorization.mode: invalid value "{mode}"')

@@ -1,0 +1,136 @@
+"""When a node runs short: what is missing, and which pod goes first.
+
+    missing = shortages(measures, thresholds)
+    victim = first_to_go(pods, usage, signal)
+
+A threshold is an amount, or a share of what the machine has ("10%"). Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.kubelet.pods.sandboxes import is_critical, quantity, requests_of
+
+Object: TypeAlias = dict[str, Any]
+
+DEFAULT: Final = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+}
+CONDITIONS: Final = {
+    "memory.available": "MemoryPressure",
+    "nodefs.available": "DiskPressure",
+    "nodefs.inodesFree": "DiskPressure",
+    "imagefs.available": "DiskPressure",
+    "imagefs.inodesFree": "DiskPressure",
+    "pid.available": "PIDPressure",
+}
+RESOURCES: Final = {
+    "memory.available": "memory",
+    "nodefs.available": "ephemeral-storage",
+    "nodefs.inodesFree": "inodes",
+    "imagefs.available": "ephemeral-storage",
+    "imagefs.inodesFree": "inodes",
+    "pid.available": "pids",
+}
+
+
+class Measure(NamedTuple):
+    """How much of something there is."""
+
+    available: int
+    capacity: int
+
+
+class Shortage(NamedTuple):
+    """Something of which there is too little."""
+
+    signal: str
+    threshold: str
+    available: int
+
+
+def amount_of(threshold: str, capacity: int) -> int:
+    """Return a threshold as an amount."""
+    if threshold.endswith("%"):
+        return int(capacity * float(threshold[:-1]) / 100)
+    return quantity(threshold)
+
+
+def shortages(measures: Mapping[str, Measure], thresholds: Mapping[str, str]) -> list[Shortage]:
+    """Return what is below its threshold, memory first."""
+    found = []
+    for signal, threshold in sorted(
+        thresholds.items(), key=lambda each: each[0] != "memory.available"
+    ):
+        measure = measures.get(signal)
+        if measure is not None and measure.available < amount_of(threshold, measure.capacity):
+            found.append(Shortage(signal, threshold, measure.available))
+    return found
+
+
+def first_to_go(pods: Iterable[Object], used: Mapping[str, int], signal: str) -> Object | None:
+    """Return the pod that is evicted; used: of what is short, by uid; None: none may be."""
+    resource = RESOURCES[signal]
+
+    def order(pod: Object) -> tuple[bool, int, int]:
+        asked = requests_of(pod).get(resource, 0)
+        over = used.get(pod["metadata"]["uid"], 0) - asked
+        return (over <= 0, pod["spec"].get("priority") or 0, -over)
+
+    candidates = [each for each in pods if not is_critical(each)]
+    return min(candidates, key=order, default=None)
+
+
+def message(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> str:
+    """Return what is said of a pod that is evicted; used: by name of the container."""
+    resource = RESOURCES[shortage.signal]
+    parts = [
+        f"The node was low on resource: {resource}. "
+        f"Threshold quantity: {shortage.threshold}, available: {shown(shortage.available)}. "
+    ]
+    for container in pod["spec"]["containers"]:
+        taken = used.get(container["name"])
+        requests = (container.get("resources") or {}).get("requests") or {}
+        asked = requests.get(resource, "0")
+        if taken is not None and taken > quantity(asked):
+            parts.append(
+                f"Container {container['name']} was using {shown(taken)}, request is {asked}, "
+                f"has larger consumption of {resource}. "
+            )
+    return "".join(parts)
+
+
+def shown(number: int) -> str:
+    """Return an amount as quantities show it."""
+    for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
+        if number and number % unit == 0:
+            return f"{number // unit}{name}"
+    return str(number)
+
+
+def over_local_limits(pod: Object, volumes: Mapping[str, int], layers: Mapping[str, int]) -> str:
+    """Return why a pod takes more of the disk than it may; empty: it does not.
+
+    volumes: bytes of emptyDirs by name; layers: bytes of containers by name.
+    """
+    spec = pod["spec"]
+    for volume in spec.get("volumes") or ():
+        limit = (volume.get("emptyDir") or {}).get("sizeLimit")
+        if limit and quantity(limit) and volumes.get(volume["name"], 0) > quantity(limit):
+            return f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{limit}". '
+    limits = []
+    for container in spec["containers"]:
+        limit = ((container.get("resources") or {}).get("limits") or {}).get("ephemeral-storage")
+        limits.append(limit)
+        if limit and layers.get(container["name"], 0) > quantity(limit):
+            name = container["name"]
+            return f'Container {name} exceeded its local ephemeral storage limit "{limit}". '
+    total = sum(quantity(each) for each in limits if each)
+    if limits and all(limits) and sum(layers.values()) + sum(volumes.values()) > total:
+        return (
+            "Pod ephemeral local storage usage exceeds the total limit of containers "
+            f"{shown(total)}. "
+        )
+    return ""

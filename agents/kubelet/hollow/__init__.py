@@ -1,0 +1,8 @@
+"""Nodes and pods that only pretend: a cluster of thousands of nodes in one process.
+
+    hollow_nodes ─► nodes   what a node says of itself
+                 └► pods    what its pods say, by annotations
+                 └► pod_addresses
+
+The API cannot tell them from real ones, but for their names of runtime and system.
+"""

@@ -1,0 +1,357 @@
+"""Runs hollow nodes: registers them, keeps their leases, and acts for the pods bound to them.
+
+    nodes = HollowNodes(api, informers, clock, chance, logger, HollowOptions(nodes.named(100)))
+    await nodes.start(); …; await nodes.stop()
+
+One informer of nodes and one of pods serve all nodes; a few workers carry out what is due. Leases
+have a task of their own, so that no number of pods makes nodes look dead. The user must be allowed
+to write all nodes, leases and pods.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.back_off import FailureBackOff
+from kvstack.agents.client.built_in import NODES, PODS
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.object_store import key_of
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
+from kvstack.agents.kubelet.hollow import nodes, pods
+from kvstack.agents.kubelet.hollow.pod_addresses import NoAddressError, PodAddresses
+from kvstack.agents.kubelet.leases import Leases
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstore.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+
+_NODE: Final = "node"
+_POD: Final = "pod"
+_WORKERS: Final = 8
+_BY_NODE: Final = "spec.nodeName"
+_BACK_OFF_BASE_S: Final = 0.01
+_BACK_OFF_MAX_S: Final = 10.0
+_ALREADY_EXISTS: Final = 409
+_CONFLICT: Final = 409
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True, slots=True)
+class HollowOptions:
+    """Which nodes there are."""
+
+    names: Sequence[str] = ()
+    """Those that are made at the start."""
+    adopts: bool = True
+    """Whether nodes that others made with the label are run too."""
+    lease_every_s: float = 10.0
+
+
+class _Node:
+    """A node that is run here."""
+
+    __slots__ = ("addresses", "ip", "is_told", "number", "uid")
+
+    def __init__(self, number: int, uid: str, ip: str, addresses: PodAddresses) -> None:
+        self.number = number
+        self.uid = uid
+        self.ip = ip
+        self.addresses = addresses
+        self.is_told = False
+        """Whether its status was written."""
+
+
+class _Memory:
+    """What is remembered of a pod."""
+
+    __slots__ = ("address", "is_ended", "node", "ready", "running_since_s", "uid")
+
+    def __init__(self, uid: str, node: _Node) -> None:
+        self.uid = uid
+        self.node = node
+        self.address = ""
+        self.is_ended = False
+        self.ready: bool | None = None
+        self.running_since_s: float | None = None  # monotonic
+
+
+class HollowNodes:
+    """Many nodes; all of it belongs to one loop."""
+
+    def __init__(
+        self,
+        api: Api,
+        informers: Informers,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        options: HollowOptions,
+    ) -> None:
+        """Run nothing yet; chance: spreads the first renewals of leases."""
+        self._api = api
+        self._informers = informers
+        self._clock = clock
+        self._logger = logger
+        self._options = options
+        self._own: Final = {name: number for number, name in enumerate(options.names, start=1)}
+        self._last_number = len(self._own)
+        self._nodes: dict[str, _Node] = {}
+        self._memories: dict[str, _Memory] = {}  # by key of the pod
+        back_off = FailureBackOff(clock, _BACK_OFF_BASE_S, _BACK_OFF_MAX_S)
+        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock, back_off)
+        self._leases = Leases(api, clock, chance, logger, options.lease_every_s)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_running = False
+        self._untold = len(self._own)
+        self._all_told = asyncio.Event()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The nodes that are run now."""
+        return tuple(self._nodes)
+
+    async def start(self) -> None:
+        """Make the nodes that are asked for, and return once all of them are ready."""
+        self._is_running = True
+        node_informer, pod_informer = self._informers.of(NODES), self._informers.of(PODS)
+        pod_informer.store.add_index(_BY_NODE, _node_of_pod)
+        self._node_store, self._pod_store = node_informer.store, pod_informer.store
+        await node_informer.synced()
+        await pod_informer.synced()
+        loop = asyncio.get_running_loop()
+        node_informer.on_change(self._node_changed)
+        pod_informer.on_change(self._pod_changed)
+        self._tasks.append(loop.create_task(self._leases.run(), name="leases of hollow nodes"))
+        for number in range(_WORKERS):
+            task = loop.create_task(self._work(), name=f"worker {number} of hollow nodes")
+            self._tasks.append(task)
+        for name in self._own:
+            if self._node_store.get(name) is None:
+                self._queue.add((_NODE, name))
+        if self._own:
+            await self._all_told.wait()
+
+    async def stop(self) -> None:
+        """Let all nodes be; what was begun is given up."""
+        self._is_running = False
+        self._queue.close()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        for done in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(done, BaseException) and not isinstance(done, asyncio.CancelledError):
+                raise done
+
+    # What changes.
+
+    def _node_changed(self, _old: Object | None, new: Object | None) -> None:
+        if not self._is_running:
+            return
+        if new is None:
+            if _old is not None:
+                self._forget_node(_old["metadata"]["name"])
+            return
+        name = new["metadata"]["name"]
+        node = self._nodes.get(name)
+        if node is None and (name in self._own or (self._options.adopts and nodes.is_hollow(new))):
+            self._adopt(new)
+        elif node is not None and node.is_told and nodes.is_given_up(new):
+            node.is_told = False
+            self._queue.add((_NODE, name))
+
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        pod = new or old
+        if not self._is_running or pod is None or _node_of_pod(pod)[0] not in self._nodes:
+            return
+        if new is None:
+            self._forget_pod(key_of(pod), pod["metadata"]["uid"])
+        else:
+            self._see_readiness(old, new)
+            self._queue.add((_POD, key_of(pod)))
+
+    def _see_readiness(self, old: Object | None, new: Object) -> None:
+        """Notice that somebody else called a pod not ready, as while its node was not heard of."""
+        memory = self._memories.get(key_of(new))
+        if memory is None or not memory.ready or old is None:
+            return
+        if pods.says_ready(old.get("status") or {}) and not pods.says_ready(
+            new.get("status") or {}
+        ):
+            memory.ready = None  # what the pod says counts, not what was told
+
+    def _adopt(self, obj: Object) -> None:
+        meta = obj["metadata"]
+        name = meta["name"]
+        own = self._own.get(name)
+        if own is None:
+            self._last_number += 1
+        number = own or self._last_number
+        cidr = (obj.get("spec") or {}).get("podCIDR", "")
+        node = _Node(
+            number,
+            meta["uid"],
+            nodes.address(number, is_own=own is not None),
+            PodAddresses(number, cidr),
+        )
+        self._nodes[name] = node
+        self._leases.keep(obj)
+        self._queue.add((_NODE, name))
+        for pod in self._pod_store.by_index(_BY_NODE, name):
+            self._remember(key_of(pod), pod, node)
+            self._queue.add((_POD, key_of(pod)))
+
+    def _forget_node(self, name: str) -> None:
+        node = self._nodes.pop(name, None)
+        if node is None:
+            return
+        self._leases.drop(name)
+        for key in [key for key, each in self._memories.items() if each.node is node]:
+            del self._memories[key]
+        if self._untold:  # it went while the nodes were being made
+            self._queue.add((_NODE, name))
+
+    def _remember(self, key: str, pod: Object, node: _Node) -> _Memory:
+        """Return what is known of a pod; one that runs already keeps its address."""
+        uid = pod["metadata"]["uid"]
+        memory = self._memories.get(key)
+        if memory is not None and memory.uid == uid and memory.node is node:
+            return memory
+        if memory is not None:
+            self._forget_pod(key, memory.uid)
+        memory = self._memories[key] = _Memory(uid, node)
+        address = (pod.get("status") or {}).get("podIP", "")
+        if address and not pods.is_on_host_network(pod):
+            memory.address = address
+            node.addresses.keep(address, uid)
+        return memory
+
+    def _forget_pod(self, key: str, uid: str) -> None:
+        memory = self._memories.get(key)
+        if memory is not None and memory.uid == uid:
+            del self._memories[key]
+            memory.node.addresses.free(memory.address, uid)
+
+    # What is done.
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                item = await self._queue.get()
+            except QueueClosedError:
+                return
+            kind, key = item
+            try:
+                await (self._sync_node(key) if kind == _NODE else self._sync_pod(key))
+                self._queue.forget(item)
+            except (ApiError, UnreachableError, NoAddressError) as error:
+                self._failed(item, error)
+            except Exception as error:
+                self._logger.error("a hollow node failed", key=key, error=repr(error))
+                self._queue.add_rate_limited(item)
+            finally:
+                self._queue.done(item)
+
+    def _failed(self, item: tuple[str, str], error: Exception) -> None:
+        """Try again; what changed meanwhile or is gone needs no word."""
+        wait_s = self._queue.add_rate_limited(item)
+        is_usual = isinstance(error, ApiError) and error.code in (_CONFLICT, _NOT_FOUND)
+        say = self._logger.debug if is_usual else self._logger.warning
+        kind, key = item
+        say("a write failed", what=kind, key=key, error=str(error), again_in_s=round(wait_s, 3))
+
+    async def _sync_node(self, name: str) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            if name in self._own and self._node_store.get(name) is None and self._untold:
+                await self._register(name)
+            return
+        if node.is_told:
+            return
+        status = nodes.status(node.ip, self._clock.now_s())
+        await self._patch_status(NODES.path("", name, "status"), node.uid, status)
+        node.is_told = True
+        if name in self._own and self._untold:
+            self._untold -= 1
+            if not self._untold:
+                self._all_told.set()
+
+    async def _register(self, name: str) -> None:
+        """Make a node; the informer then brings it here."""
+        try:
+            await self._api.create(NODES, "", nodes.new_node(name, self._own[name]))
+        except ApiError as error:
+            if error.code != _ALREADY_EXISTS:
+                raise
+
+    async def _sync_pod(self, key: str) -> None:
+        pod = self._pod_store.get(key)
+        node = None if pod is None else self._nodes.get(_node_of_pod(pod)[0])
+        if pod is None or node is None:
+            return
+        memory = self._remember(key, pod, node)
+        running_s = None
+        if memory.running_since_s is not None:
+            running_s = self._clock.monotonic_s() - memory.running_since_s
+        step = pods.next_step(pod, running_s, told_ready=memory.ready)
+        match step:
+            case pods.Start():
+                await self._start(key, pod, memory)
+            case pods.Finish():
+                if not memory.is_ended:
+                    await self._patch_pod(pod, pods.ended_status(pod, self._clock.now_s()))
+                    memory.is_ended = True
+            case pods.SetReady(is_ready):
+                status = pods.ready_status(pod, self._clock.now_s(), is_ready=is_ready)
+                await self._patch_pod(pod, status)
+                memory.ready = is_ready
+            case pods.Remove():
+                meta = pod["metadata"]
+                await self._remove(meta["namespace"], meta["name"], meta["uid"])
+            case pods.Wait(seconds):
+                self._queue.add_after((_POD, key), seconds)
+            case None:
+                pass
+
+    async def _start(self, key: str, pod: Object, memory: _Memory) -> None:
+        if memory.running_since_s is not None:
+            return  # written, but not seen yet
+        if not memory.address and not pods.is_on_host_network(pod):
+            memory.address = memory.node.addresses.of(memory.uid)
+        now_s = self._clock.now_s()
+        status = pods.starting_status(pod, memory.node.ip, memory.address, now_s)
+        await self._patch_pod(pod, status)
+        memory.running_since_s = self._clock.monotonic_s()
+        memory.ready = pods.wants_ready(pod)
+        if pods.ends(pod):
+            self._queue.add_after((_POD, key), pods.RUNS_S)
+
+    async def _remove(self, namespace: str, name: str, uid: str) -> None:
+        try:
+            await self._api.delete(PODS, namespace, name, uid=uid, grace_s=0)
+        except ApiError as error:
+            if error.code not in (_NOT_FOUND, _CONFLICT):  # gone, or another of the same name
+                raise
+
+    async def _patch_pod(self, pod: Object, status: Object) -> None:
+        meta = pod["metadata"]
+        path = PODS.path(meta["namespace"], meta["name"], "status")
+        try:
+            await self._patch_status(path, meta["uid"], status)
+        except ApiError as error:
+            if error.code != _NOT_FOUND:  # it is gone: nothing is to be said of it
+                raise
+
+    async def _patch_status(self, path: str, uid: str, status: Object) -> None:
+        body = orjson.dumps({"metadata": {"uid": uid}, "status": status})
+        await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+
+
+def _node_of_pod(pod: Object) -> tuple[str]:
+    return (pod["spec"].get("nodeName", ""),)

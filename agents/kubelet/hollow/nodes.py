@@ -1,0 +1,122 @@
+"""What a hollow node says of itself: its object and its status.
+
+Nodes have numbers from 1 on, in the order in which they were seen. Addresses follow from numbers:
+127.0.0.11 for the first node of the process, 127.0.0.20 + number for a node that others made.
+"""
+
+from ipaddress import IPv4Address
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.built_in import NODES
+from kvstack.agents.client.timing import time_text
+from kvstack.apiserver.objects.names import check_dns_subdomain
+
+Object: TypeAlias = dict[str, Any]
+
+LABEL: Final = "hollow"
+"""A node with this label set to `true` is a hollow one, whoever made it."""
+CAPACITY: Final = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+KUBELET_PORT: Final = 10250
+
+_NODES_MAX: Final = 10_000
+_ZONES: Final = ("zone-a", "zone-b", "zone-c")
+_LOOPBACK: Final = IPv4Address("127.0.0.0")
+_OWN_OFFSET: Final = 10
+_ADOPTED_OFFSET: Final = 20
+_INFO: Final = {
+    "machineID": "",
+    "systemUUID": "",
+    "bootID": "",
+    "kernelVersion": "6.1.0-hollow",
+    "osImage": "Hollow Linux",
+    "containerRuntimeVersion": "hollow://1.0",
+    "kubeletVersion": "v1.37.1",
+    "kubeProxyVersion": "",
+    "operatingSystem": "linux",
+    "architecture": "amd64",
+}
+_CONDITIONS: Final = (
+    (
+        "MemoryPressure",
+        "False",
+        "KubeletHasSufficientMemory",
+        "kubelet has sufficient memory available",
+    ),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+"""Type, status, reason, message."""
+
+
+def named(count: int, prefix: str = "hollow-") -> tuple[str, ...]:
+    """Return names of nodes, from 1 on."""
+    return tuple(f"{prefix}{number}" for number in range(1, count + 1))
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Return the names of nodes that a flag asks for, by count or by name; ValueError."""
+    if text.isdecimal():
+        if int(text) > _NODES_MAX:
+            raise ValueError(f"{text}: a number from 0 to {_NODES_MAX}")
+        return named(int(text))
+    names = tuple(each.strip() for each in text.split(","))
+    for name in names:
+        if wrong := check_dns_subdomain(name):
+            raise ValueError(f"{name}: {wrong[0]}")
+    return names
+
+
+def new_node(name: str, number: int) -> Object:
+    """Return a node as it registers itself; zones take turns."""
+    labels = {
+        LABEL: "true",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/zone": _ZONES[(number - 1) % len(_ZONES)],
+    }
+    return {
+        "apiVersion": NODES.api_version,
+        "kind": NODES.kind,
+        "metadata": {"name": name, "labels": labels},
+    }
+
+
+def is_hollow(node: Object) -> bool:
+    """Whether a node says that it is a hollow one."""
+    return (node["metadata"].get("labels") or {}).get(LABEL) == "true"
+
+
+def address(number: int, *, is_own: bool) -> str:
+    """Return the internal IP of a node; is_own: this process made it."""
+    return str(_LOOPBACK + number + (_OWN_OFFSET if is_own else _ADOPTED_OFFSET))
+
+
+def status(node_ip: str, now_s: float) -> Object:
+    """Return the status of a ready node."""
+    now = time_text(now_s)
+    return {
+        "capacity": CAPACITY,
+        "allocatable": CAPACITY,
+        "addresses": [{"type": "InternalIP", "address": node_ip}],
+        "conditions": [
+            {
+                "type": type_,
+                "status": value,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }
+            for type_, value, reason, message in _CONDITIONS
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
+        "nodeInfo": _INFO,
+    }
+
+
+def is_given_up(node: Object) -> bool:
+    """Whether the cluster took a node for dead: its leases came too late."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(condition.get("reason") == "NodeStatusUnknown" for condition in conditions)

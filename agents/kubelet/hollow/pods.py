@@ -1,0 +1,300 @@
+"""What hollow pods do: nothing, but as their annotations and images say.
+
+    bound ─► running, ready ─► (0.5 s later, unless it restarts always) succeeded or failed
+        └─► an image is missing: pending          └─► hollow/exit-code, restarted: crash loop
+
+    hollow/ready: "false"             runs, but is not ready
+    hollow/run: forever               does not end, whatever its restart policy
+    hollow/exit-code: "3"             ends so
+    hollow/finish-deletion: never     is not gone when it is deleted
+    image missing/…                   cannot be pulled
+
+`next_step` says what to do with a pod now; it does nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.client.timing import time_text
+
+Object: TypeAlias = dict[str, Any]
+
+RUNS_S: Final = 0.5
+"""How long a pod runs that ends."""
+
+_READY: Final = "hollow/ready"
+_RUN: Final = "hollow/run"
+_EXIT_CODE: Final = "hollow/exit-code"
+_FINISH_DELETION: Final = "hollow/finish-deletion"
+_MISSING: Final = "missing/"
+_LOCALHOST: Final = "127.0.0.1"
+_STARTED_FIRST: Final = ("PodReadyToStartContainers", "Initialized")
+_READINESS: Final = ("Ready", "ContainersReady")
+
+
+class Start(NamedTuple):
+    """The pod begins: `starting_status` is to be written."""
+
+
+class Finish(NamedTuple):
+    """The pod has run as long as it should: `ended_status` is to be written."""
+
+
+class SetReady(NamedTuple):
+    """Its readiness is another: `ready_status` is to be written."""
+
+    is_ready: bool
+
+
+class Remove(NamedTuple):
+    """It is to go for good."""
+
+
+class Wait(NamedTuple):
+    """Look again then."""
+
+    seconds: float
+
+
+Step: TypeAlias = Start | Finish | SetReady | Remove | Wait | None
+
+
+def next_step(pod: Object, running_s: float | None, *, told_ready: bool | None) -> Step:
+    """Return what to do with a bound pod now; None: nothing.
+
+    running_s: for how long it runs, None: since before this process. told_ready: the readiness
+    that was last written for it, None: before this process.
+    """
+    if pod["metadata"].get("deletionTimestamp"):
+        return None if _annotation(pod, _FINISH_DELETION) == "never" else Remove()
+    status = pod.get("status") or {}
+    if not status.get("startTime"):
+        return Start()
+    if status.get("phase") != "Running" or is_crashing(pod):
+        return None
+    if ends(pod):
+        rest_s = 0.0 if running_s is None else RUNS_S - running_s
+        return Finish() if rest_s <= 0 else Wait(rest_s)
+    wanted = wants_ready(pod)
+    told = says_ready(status) if told_ready is None else told_ready
+    return None if wanted == told else SetReady(wanted)
+
+
+def wants_ready(pod: Object) -> bool:
+    """Whether a pod that runs is to be ready."""
+    return _annotation(pod, _READY) != "false" and not is_crashing(pod)
+
+
+def ends(pod: Object) -> bool:
+    """Whether a pod that runs ends by itself."""
+    return _restart_policy(pod) != "Always" and _annotation(pod, _RUN) != "forever"
+
+
+def is_crashing(pod: Object) -> bool:
+    """Whether a pod ends badly and is started again and again."""
+    return exit_code(pod) != 0 and _restart_policy(pod) != "Never"
+
+
+def exit_code(pod: Object) -> int:
+    """Return the exit code that a pod's containers shall have; what is no number counts as 1."""
+    text = _annotation(pod, _EXIT_CODE)
+    if not text:
+        return 0
+    return int(text) if text.isdecimal() else 1
+
+
+def is_on_host_network(pod: Object) -> bool:
+    """Whether a pod has the address of its node."""
+    return bool(pod["spec"].get("hostNetwork"))
+
+
+def starting_status(pod: Object, host_ip: str, pod_ip: str, now_s: float) -> Object:
+    """Return the status of a pod that has just begun; pod_ip: its own, if it has its own."""
+    spec = pod["spec"]
+    now = time_text(now_s)
+    status: Object = {"startTime": now, "hostIP": host_ip, "hostIPs": [{"ip": host_ip}]}
+    if any(each["image"].startswith(_MISSING) for each in spec["containers"]):
+        containers = [_not_pulled(each) for each in spec["containers"]]
+        phase, is_ready = "Pending", False
+    elif is_crashing(pod):
+        containers = [_crashed(pod, each, now) for each in spec["containers"]]
+        phase, is_ready = "Running", False
+    else:
+        phase, is_ready = "Running", wants_ready(pod)
+        containers = [_running(pod, each, now, is_ready=is_ready) for each in spec["containers"]]
+    if phase == "Running":
+        address = _LOCALHOST if is_on_host_network(pod) else pod_ip
+        status |= {"podIP": address, "podIPs": [{"ip": address}]}
+    inits = [_initialized(pod, each, now) for each in spec.get("initContainers") or ()]
+    return {
+        **status,
+        "phase": phase,
+        "conditions": [
+            *(_condition(type_, "True", now) for type_ in _STARTED_FIRST),
+            *_readiness(containers, now, is_ready=is_ready),
+        ],
+        "containerStatuses": containers,
+        **({"initContainerStatuses": inits} if inits else {}),
+    }
+
+
+def ready_status(pod: Object, now_s: float, *, is_ready: bool) -> Object:
+    """Return what changes with readiness."""
+    now = time_text(now_s)
+    containers = [
+        {**each, "ready": is_ready} for each in pod["status"].get("containerStatuses") or ()
+    ]
+    return {
+        "conditions": _readiness(containers, now, is_ready=is_ready),
+        "containerStatuses": containers,
+    }
+
+
+def ended_status(pod: Object, now_s: float) -> Object:
+    """Return the status of a pod that has ended."""
+    code = exit_code(pod)
+    now = time_text(now_s)
+    status = pod["status"]
+    is_good = code == 0
+    reason = "PodCompleted" if is_good else "PodFailed"
+    ended: Object = {
+        "phase": "Succeeded" if is_good else "Failed",
+        "conditions": [
+            *([_condition("Initialized", "True", now, reason)] if is_good else ()),
+            *(_condition(type_, "False", now, reason) for type_ in _READINESS),
+        ],
+        "containerStatuses": [
+            _terminated(each, code, now) for each in status.get("containerStatuses") or ()
+        ],
+    }
+    sidecars = _sidecar_names(pod)
+    if sidecars:
+        ended["initContainerStatuses"] = [
+            _terminated(each, 0, now) if each["name"] in sidecars else each
+            for each in status.get("initContainerStatuses") or ()
+        ]
+    return ended
+
+
+# Statuses of containers.
+
+
+def _container(pod: Object, container: Object, **more: object) -> Object:
+    image = container["image"]
+    return {
+        "name": container["name"],
+        "image": image,
+        "imageID": f"{image}@hollow",
+        "containerID": f"hollow://{pod['metadata']['uid']}/{container['name']}",
+        "restartCount": 0,
+        **more,
+    }
+
+
+def _running(pod: Object, container: Object, now: str, *, is_ready: bool) -> Object:
+    state = {"running": {"startedAt": now}}
+    return _container(pod, container, ready=is_ready, started=True, state=state, lastState={})
+
+
+def _initialized(pod: Object, container: Object, now: str) -> Object:
+    if container.get("restartPolicy") == "Always":
+        return _running(pod, container, now, is_ready=True)
+    ended = _end(0, now, now, f"hollow://{pod['metadata']['uid']}/{container['name']}")
+    return _container(
+        pod, container, ready=True, started=False, state={"terminated": ended}, lastState={}
+    )
+
+
+def _crashed(pod: Object, container: Object, now: str) -> Object:
+    name, pod_name = container["name"], pod["metadata"]["name"]
+    message = f"back-off 10s restarting failed container={name} pod={pod_name}"
+    ended = _end(exit_code(pod), now, now, f"hollow://{pod['metadata']['uid']}/{name}")
+    return _container(
+        pod,
+        container,
+        ready=False,
+        started=False,
+        restartCount=1,
+        state={"waiting": {"reason": "CrashLoopBackOff", "message": message}},
+        lastState={"terminated": ended},
+    )
+
+
+def _not_pulled(container: Object) -> Object:
+    image = container["image"]
+    waiting = {"reason": "ContainerCreating"}
+    if image.startswith(_MISSING):
+        message = f'Back-off pulling image "{image}"'
+        waiting = {"reason": "ImagePullBackOff", "message": message}
+    return {
+        "name": container["name"],
+        "image": image,
+        "imageID": "",
+        "ready": False,
+        "started": False,
+        "restartCount": 0,
+        "state": {"waiting": waiting},
+        "lastState": {},
+    }
+
+
+def _terminated(status: Object, code: int, now: str) -> Object:
+    started = ((status.get("state") or {}).get("running") or {}).get("startedAt", now)
+    ended = _end(code, started, now, status.get("containerID", ""))
+    return {**status, "ready": False, "started": False, "state": {"terminated": ended}}
+
+
+def _end(code: int, started: str, finished: str, container_id: str) -> Object:
+    return {
+        "exitCode": code,
+        "reason": "Completed" if code == 0 else "Error",
+        "startedAt": started,
+        "finishedAt": finished,
+        "containerID": container_id,
+    }
+
+
+# Conditions, and what pods say.
+
+
+def _readiness(containers: Sequence[Object], now: str, *, is_ready: bool) -> list[Object]:
+    if is_ready:
+        return [_condition(type_, "True", now) for type_ in _READINESS]
+    names = " ".join(each["name"] for each in containers)
+    message = f"containers with unready status: [{names}]"
+    return [_condition(type_, "False", now, "ContainersNotReady", message) for type_ in _READINESS]
+
+
+def _condition(
+    type_: str, value: str, now: str, reason: str | None = None, message: str | None = None
+) -> Object:
+    """Return a condition for a patch: what is None is taken away."""
+    return {
+        "type": type_,
+        "status": value,
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": message,
+    }
+
+
+def _annotation(pod: Object, name: str) -> str:
+    found: str = (pod["metadata"].get("annotations") or {}).get(name, "")
+    return found
+
+
+def _restart_policy(pod: Object) -> str:
+    policy: str = pod["spec"].get("restartPolicy", "Always")
+    return policy
+
+
+def says_ready(status: Object) -> bool:
+    """Whether a status says that its pod is ready."""
+    conditions = status.get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _sidecar_names(pod: Object) -> frozenset[str]:
+    inits = pod["spec"].get("initContainers") or ()
+    return frozenset(each["name"] for each in inits if each.get("restartPolicy") == "Always")

@@ -1,0 +1,317 @@
+"""What a node does besides its pods: it renews volumes, rotates logs, cleans up, and evicts.
+
+every 10 s    logs that are too long, what is short (evictions), disks of pods
+every 60 s    ended containers but the newest, volumes whose contents the API holds
+every 300 s   images that nobody uses, while their disk is full; logs of pods that are gone
+"""
+
+import asyncio
+import gzip
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kvstack.agents.client.event_recorder import EventRecorder
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.kubelet import evictions
+from kvstack.agents.kubelet.evictions import Measure
+from kvstack.agents.kubelet.pods.environment import ConfigurationError
+from kvstack.agents.kubelet.pods.sandboxes import NodeSettings
+from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
+from kvstack.agents.kubelet.runtime.runtime import Container, Usage
+from kvstack.agents.kubelet.volumes.pod_volumes import VolumeError
+from kvstack.apiserver.objects.status import ApiError
+from kvstore.logger import Logger
+
+if TYPE_CHECKING:
+    from kvstack.agents.kubelet.kubelet import Kubelet
+
+Object: TypeAlias = dict[str, Any]
+
+_TICK_S: Final = 10.0
+_EACH_MINUTE: Final = 6
+_EACH_FIVE_MINUTES: Final = 30
+_HARD_GRACE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeepingOptions:
+    """How a node cleans up."""
+
+    eviction_hard: Mapping[str, str] = field(default_factory=lambda: dict(evictions.DEFAULT))
+    pressure_s: float = 300.0
+    """How long a pressure is told of after it has ended."""
+    image_high_percent: int = 85
+    image_low_percent: int = 80
+    image_age_s: float = 120.0
+    log_bytes_max: int = 10 << 20
+    log_files_max: int = 5
+
+
+class Housekeeping:
+    """Cleans up after the pods of one kubelet."""
+
+    def __init__(
+        self,
+        kubelet: "Kubelet",
+        settings: NodeSettings,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        recorder: EventRecorder,
+    ) -> None:
+        """Do nothing yet."""
+        self._kubelet = kubelet
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self._logger = logger
+        self._recorder = recorder
+        self._options = kubelet.options.keeping
+        self._short_until_s: dict[str, float] = {}
+        self._image_used_s: dict[str, float] = {}
+
+    def pressures(self) -> list[str]:
+        """Return the conditions of the node that hold."""
+        now = self._clock.monotonic_s()
+        return [type_ for type_, until_s in self._short_until_s.items() if until_s > now]
+
+    async def run(self) -> None:
+        """Clean up until cancelled."""
+        # Nodes that start together do not all do it at once.
+        number = int(self._chance() * _EACH_MINUTE)
+        while True:
+            await asyncio.sleep(_TICK_S)
+            number += 1
+            try:
+                await self.tick(number)
+            except (ApiError, UnreachableError, OSError) as error:
+                self._logger.warning("the node was not cleaned up", error=str(error))
+
+    async def tick(self, number: int) -> None:
+        """Do what is due at a tick; raises ApiError, UnreachableError, OSError."""
+        await self._rotate_logs()
+        if self._options.eviction_hard:
+            await self._relieve()
+        await self._check_disks()
+        if number % _EACH_MINUTE == 0:
+            await self._remove_ended()
+            await self._renew_volumes()
+        if number % _EACH_FIVE_MINUTES == 0:
+            await self._remove_images()
+            await self._remove_logs()
+
+    # Volumes.
+
+    async def _renew_volumes(self) -> None:
+        for pod in self._kubelet.admitted():
+            record = self._kubelet.record_of(pod["metadata"]["uid"])
+            if record is None or not record.memory.has_sandbox or record.ending.is_set():
+                continue
+            try:
+                await self._kubelet.renew_volumes(pod)
+            except (VolumeError, ConfigurationError) as error:
+                self._recorder.record(pod, "Warning", "FailedMount", str(error))
+
+    async def _check_disks(self) -> None:
+        """End pods that take more of the disk than they may."""
+        for pod in self._kubelet.admitted():
+            if not _has_disk_limits(pod) or is_ended(pod):
+                continue
+            uid = pod["metadata"]["uid"]
+            directory = self._kubelet.pod_directory(uid)
+            volumes, layers = await asyncio.to_thread(_disk_usage, directory, pod)
+            text = evictions.over_local_limits(pod, volumes, layers)
+            record = self._kubelet.record_of(uid)
+            if text and record is not None and not record.memory.has_failed:
+                self._recorder.record(pod, "Warning", "Evicted", text)
+                self._kubelet.end(uid, "Evicted", text, _HARD_GRACE_S, disrupts=False)
+
+    # Containers, logs and images.
+
+    async def _remove_ended(self) -> None:
+        """Remove ended containers, but the newest of each name."""
+        runtime = self._kubelet.runtime
+        for pod in self._kubelet.admitted():
+            by_name: dict[str, list[Container]] = {}
+            for each in runtime.of_pod(pod["metadata"]["uid"]):
+                if not each.is_running:
+                    by_name.setdefault(each.name, []).append(each)
+            for ended in by_name.values():
+                for each in ended[:-1]:
+                    await runtime.remove_container(each.id)
+
+    async def _rotate_logs(self) -> None:
+        runtime = self._kubelet.runtime
+        for pod in self._kubelet.admitted():
+            for each in runtime.of_pod(pod["metadata"]["uid"]):
+                if each.is_running and await asyncio.to_thread(self._rotated, each.log):
+                    await runtime.reopen_log(each.id)
+                    await asyncio.to_thread(_compress_older, each.log)
+
+    def _rotated(self, log: Path) -> bool:
+        """Give a log that is too long another name; return whether that was done."""
+        try:
+            if log.stat().st_size < self._options.log_bytes_max:
+                return False
+        except FileNotFoundError:
+            return False
+        kept = max(self._options.log_files_max - 2, 0)
+        older = sorted(log.parent.glob(f"{log.name}.*"))
+        for each in older[: max(len(older) - kept, 0)]:
+            each.unlink()
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock.now_s()))
+        log.rename(log.with_name(f"{log.name}.{stamp}"))
+        return True
+
+    async def _remove_logs(self) -> None:
+        """Remove the logs of pods that are gone."""
+        known = {each["metadata"]["uid"] for each in self._kubelet.pods()}
+        known |= set(self._kubelet.runtime.pod_uids())
+        for directory in await asyncio.to_thread(_entries, Path(self._settings.logs)):
+            if directory.name.rpartition("_")[2] not in known:
+                await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def _remove_images(self) -> None:
+        """Remove images that nobody uses, the least recently used first, while the disk is full."""
+        runtime, options, now = self._kubelet.runtime, self._options, self._clock.now_s()
+        images = await runtime.images()
+        uids = runtime.pod_uids()
+        used = {each.image_id for uid in uids for each in runtime.of_pod(uid)}
+        used |= {each.image for uid in uids for each in runtime.of_pod(uid)}
+        for image in images:
+            if image.id in used or used.intersection(image.names):
+                self._image_used_s[image.id] = now
+            self._image_used_s.setdefault(image.id, now - options.image_age_s)
+        disk = self._measures()["nodefs.available"]
+        taken = 100 - disk.available * 100 // max(disk.capacity, 1)
+        if taken < options.image_high_percent:
+            return
+        wanted = (taken - options.image_low_percent) * disk.capacity // 100
+        for image in sorted(images, key=lambda each: self._image_used_s[each.id]):
+            if wanted <= 0:
+                return
+            if not image.is_pinned and now - self._image_used_s[image.id] >= options.image_age_s:
+                await runtime.remove_image(image.id)
+                wanted -= image.size_bytes
+        if wanted > 0:
+            text = "Failed to garbage collect required amount of images."
+            self._recorder.record(self._kubelet.node.object, "Warning", "FreeDiskSpaceFailed", text)
+
+    # Evictions.
+
+    def _measures(self) -> dict[str, Measure]:
+        return measures(self._kubelet.options.root)
+
+    async def _relieve(self) -> None:
+        """Evict one pod if something is short, and tell of it."""
+        found = await asyncio.to_thread(self._measures)
+        missing = evictions.shortages(found, self._options.eviction_hard)
+        now = self._clock.monotonic_s()
+        before = set(self.pressures())
+        for each in missing:
+            type_ = evictions.CONDITIONS[each.signal]
+            self._short_until_s[type_] = now + self._options.pressure_s
+        if set(self.pressures()) != before:
+            self._kubelet.node.look_again()
+        if not missing:
+            return
+        shortage = missing[0]
+        resource = evictions.RESOURCES[shortage.signal]
+        text = f"Attempting to reclaim {resource}"
+        self._recorder.record(self._kubelet.node.object, "Warning", "EvictionThresholdMet", text)
+        if resource != "memory":
+            await self._remove_ended()
+        usage = await self._kubelet.runtime.usage()
+        used: dict[str, int] = {}
+        for one in usage:
+            amount = _amount(one, resource)
+            used[one.container.pod_uid] = used.get(one.container.pod_uid, 0) + amount
+        active = [each for each in self._kubelet.admitted() if self._may_go(each)]
+        victim = evictions.first_to_go(active, used, shortage.signal)
+        if victim is None:
+            return
+        uid = victim["metadata"]["uid"]
+        by_name = {
+            one.container.name: _amount(one, resource)
+            for one in usage
+            if one.container.pod_uid == uid
+        }
+        text = evictions.message(shortage, victim, by_name)
+        self._recorder.record(victim, "Warning", "Evicted", text)
+        self._kubelet.end(uid, "Evicted", text, _HARD_GRACE_S, disrupts=True)
+
+    def _may_go(self, pod: Object) -> bool:
+        record = self._kubelet.record_of(pod["metadata"]["uid"])
+        return record is not None and not record.is_over and not is_ended(pod)
+
+
+def measures(root: Path) -> dict[str, Measure]:
+    """Return how much of memory, disk and processes is left; root: on the disk of pods."""
+    memory = dict(
+        line.partition(":")[::2] for line in Path("/proc/meminfo").read_text().splitlines()
+    )
+    disk = os.statvfs(root)
+    pids_max = int(Path("/proc/sys/kernel/pid_max").read_text())
+    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    return {
+        "memory.available": Measure(_kib(memory["MemAvailable"]), _kib(memory["MemTotal"])),
+        "nodefs.available": Measure(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize),
+        "nodefs.inodesFree": Measure(disk.f_favail, disk.f_files),
+        "pid.available": Measure(pids_max - running, pids_max),
+    }
+
+
+def _kib(text: str) -> int:
+    return int(text.split()[0]) * 1024
+
+
+def _amount(usage: Usage, resource: str) -> int:
+    if resource == "memory":
+        return usage.working_set_bytes
+    return usage.files_inodes if resource == "inodes" else usage.files_bytes
+
+
+def _has_disk_limits(pod: Object) -> bool:
+    spec = pod["spec"]
+    if any((each.get("emptyDir") or {}).get("sizeLimit") for each in spec.get("volumes") or ()):
+        return True
+    return any(
+        ((each.get("resources") or {}).get("limits") or {}).get("ephemeral-storage")
+        for each in spec["containers"]
+    )
+
+
+def _disk_usage(directory: Path, pod: Object) -> tuple[dict[str, int], dict[str, int]]:
+    """Return what emptyDirs and containers of a pod take, by name."""
+    volumes = {
+        each["name"]: size_of(
+            directory / "volumes" / "kubernetes.io~empty-dir" / each["name"]
+        ).bytes
+        for each in pod["spec"].get("volumes") or ()
+        if "emptyDir" in each and (each["emptyDir"] or {}).get("medium") != "Memory"
+    }
+    layers = {
+        each["name"]: size_of(directory / "containers" / each["name"]).bytes
+        for each in pod["spec"]["containers"]
+    }
+    return volumes, layers
+
+
+def _entries(directory: Path) -> Sequence[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []
+
+
+def _compress_older(log: Path) -> None:
+    """Compress all rotated logs but the newest, to which somebody may still write."""
+    older = [each for each in sorted(log.parent.glob(f"{log.name}.*")) if each.suffix != ".gz"]
+    for each in older[:-1]:
+        with each.open("rb") as source, gzip.open(f"{each}.gz", "wb") as target:
+            shutil.copyfileobj(source, target)
+        each.unlink()

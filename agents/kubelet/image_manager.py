@@ -1,0 +1,168 @@
+"""Sees to it that the image of a container is on the node: pull policies, secrets, back-off.
+
+image = await manager.ensure(pod, container)     StartError: as `state.waiting` shows it
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import SECRETS
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
+from kvstack.apiserver.objects import durations
+from kvstack.apiserver.objects.status import ApiError
+
+Object: TypeAlias = dict[str, Any]
+OnEvent: TypeAlias = Callable[[Object, str, str, str, str], None]
+"""Called with pod, name of the container, type, reason and message of an event."""
+
+_BACK_OFF_S: Final = 10.0
+_BACK_OFF_MAX_S: Final = 300.0
+_PRESENT: Final = 'Container image "{}" already present on machine and can be accessed by the pod'
+_NOT_FOUND: Final = 404
+_FORBIDDEN: Final = 403
+
+
+class _Wait:
+    """How long an image that could not be pulled is left alone."""
+
+    __slots__ = ("message", "since_s", "wait_s")
+
+    def __init__(self, since_s: float, wait_s: float, message: str) -> None:
+        self.since_s = since_s
+        self.wait_s = wait_s
+        self.message = message
+
+
+class ImageManager:
+    """The images of one node's containers."""
+
+    def __init__(self, api: Api, runtime: Runtime, clock: Clock, on_event: OnEvent) -> None:
+        """Pull with the runtime; secrets are read with the node's API."""
+        self._api = api
+        self._runtime = runtime
+        self._clock = clock
+        self._on_event = on_event
+        self._pulling = asyncio.Lock()
+        self._waits: dict[tuple[str, str], _Wait] = {}
+
+    async def ensure(self, pod: Object, container: Object) -> Image:
+        """Return the image of a container; raises StartError."""
+        name = container["name"]
+        try:
+            return await self._ensure(pod, container)
+        except StartError as error:
+            if error.reason == "ImageInspectError":
+                text = f'Failed to inspect image "{container["image"]}": {error.message}'
+                self._on_event(pod, name, "Warning", "InspectFailed", text)
+            self._on_event(pod, name, "Warning", "Failed", f"Error: {error.reason}")
+            raise
+
+    def forget(self, uid: str) -> None:
+        """Remember nothing more of a pod."""
+        for key in [key for key in self._waits if key[0] == uid]:
+            del self._waits[key]
+
+    async def _ensure(self, pod: Object, container: Object) -> Image:
+        name, image = container["name"], container["image"]
+        policy = container.get("imagePullPolicy") or "IfNotPresent"
+        if policy != "Always" or not self._runtime.pulls_images:
+            try:
+                found = await self._runtime.find_image(image)
+            except ImageMissingError as error:
+                if policy == "Never":
+                    text = f'Container image "{image}" is not present with pull policy of Never'
+                    self._on_event(pod, name, "Warning", "ErrImageNeverPull", text)
+                    raise StartError("ErrImageNeverPull", text) from error
+            else:
+                self._on_event(pod, name, "Normal", "Pulled", _PRESENT.format(image))
+                return found
+        return await self._pull(pod, name, image)
+
+    async def _pull(self, pod: Object, name: str, image: str) -> Image:
+        key = (pod["metadata"]["uid"], image)
+        wait = self._waits.get(key)
+        now = self._clock.now_s()
+        if wait is not None and now < wait.since_s + wait.wait_s:
+            text = f'Back-off pulling image "{image}"'
+            self._on_event(pod, name, "Normal", "BackOff", text)
+            raise StartError("ImagePullBackOff", f"{text}: ErrImagePull: {wait.message}")
+        self._on_event(pod, name, "Normal", "Pulling", f'Pulling image "{image}"')
+        credentials = await self._credentials(pod, image)
+        async with self._pulling:
+            begun = self._clock.now_s()
+            try:
+                found = await self._runtime.pull_image(image, credentials)
+            except StartError as error:
+                longer = _BACK_OFF_S if wait is None else min(wait.wait_s * 2, _BACK_OFF_MAX_S)
+                self._waits[key] = _Wait(self._clock.now_s(), longer, error.message)
+                text = f'Failed to pull image "{image}": {error.message}'
+                self._on_event(pod, name, "Warning", "Failed", text)
+                raise
+        self._waits.pop(key, None)
+        done = self._clock.now_s()
+        text = (
+            f'Successfully pulled image "{image}" in {_milliseconds(done - begun)} '
+            f"({_milliseconds(done - now)} including waiting). "
+            f"Image size: {found.size_bytes} bytes."
+        )
+        self._on_event(pod, name, "Normal", "Pulled", text)
+        return found
+
+    async def _credentials(self, pod: Object, image: str) -> list[Mapping[str, str]]:
+        """Return what a pod's secrets hold for the registry of an image."""
+        registry = image.partition("/")[0]
+        if "." not in registry and ":" not in registry and registry != "localhost":
+            registry = "docker.io"
+        found: list[Mapping[str, str]] = []
+        for reference in pod["spec"].get("imagePullSecrets") or ():
+            try:
+                secret = await self._api.get(
+                    SECRETS, pod["metadata"]["namespace"], reference["name"]
+                )
+            except ApiError as error:
+                if error.code not in (_NOT_FOUND, _FORBIDDEN):
+                    raise
+                continue  # it matters only if the pull fails, which is told
+            found += credentials_of(secret, registry)
+        return found
+
+
+def _milliseconds(seconds: float) -> str:
+    return durations.text(round(seconds * 1000) * 1_000_000)
+
+
+def credentials_of(secret: Object, registry: str) -> list[Mapping[str, str]]:
+    """Return user and password for a registry that a secret of docker's configuration holds."""
+    data = secret.get("data") or {}
+    try:
+        if ".dockerconfigjson" in data:
+            entries = orjson.loads(base64.b64decode(data[".dockerconfigjson"])).get("auths") or {}
+        elif ".dockercfg" in data:
+            entries = orjson.loads(base64.b64decode(data[".dockercfg"]))
+        else:
+            return []
+        return [
+            _login(entry)
+            for host, entry in entries.items()
+            if _host(host) in (registry, f"index.{registry}")
+        ]
+    except (ValueError, AttributeError, binascii.Error):
+        return []  # what is no such configuration holds no credentials
+
+
+def _host(key: str) -> str:
+    return key.removeprefix("https://").removeprefix("http://").partition("/")[0]
+
+
+def _login(entry: Mapping[str, str]) -> Mapping[str, str]:
+    user, password = entry.get("username", ""), entry.get("password", "")
+    if not user and entry.get("auth"):
+        user, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
+    return {"username": user, "password": password, "token": entry.get("identitytoken", "")}

@@ -1,0 +1,452 @@
+"""Runs the pods of one node.
+
+    kubelet = Kubelet(api, runtime, machine, clock, chance, logger, options)
+    await kubelet.start(); …; await kubelet.stop()
+
+    its pods (a watch; files) ─► pod_sync: worker.step ─► the runtime starts and stops containers
+                                       ▲                        │
+                                       └── what ended ◄─────────┘        status_writer ─► API
+
+One pod is never worked on twice at a time. `node_status` tells how the node is, `housekeeping`
+cleans up after its pods.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import aiohttp
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.back_off import FailureBackOff
+from kvstack.agents.client.built_in import PODS, RUNTIME_CLASSES, SERVICES
+from kvstack.agents.client.event_recorder import EventRecorder
+from kvstack.agents.client.informer import Informer
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
+from kvstack.agents.kubelet import node
+from kvstack.agents.kubelet.housekeeping import Housekeeping, KeepingOptions
+from kvstack.agents.kubelet.image_manager import ImageManager
+from kvstack.agents.kubelet.leases import Leases
+from kvstack.agents.kubelet.lost import lost_containers
+from kvstack.agents.kubelet.node_status import NodeStatus, StatusOptions
+from kvstack.agents.kubelet.pod_sync import PodRecord, PodSync, Tools
+from kvstack.agents.kubelet.pods.admission import refusal
+from kvstack.agents.kubelet.pods.environment import Addresses
+from kvstack.agents.kubelet.pods.sandboxes import NodeNames, NodeSettings
+from kvstack.agents.kubelet.pods.status import refused_status
+from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.agents.kubelet.preparation import Preparation
+from kvstack.agents.kubelet.prober import Prober
+from kvstack.agents.kubelet.runtime.runtime import Runtime, StartError
+from kvstack.agents.kubelet.static_pods import (
+    StaticPods,
+    StaticSettings,
+    is_mirror,
+    is_mirror_of,
+    mirror_of,
+)
+from kvstack.agents.kubelet.status_writer import StatusWriter
+from kvstack.agents.kubelet.volumes import directories
+from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes
+from kvstack.apiserver.objects.status import ApiError
+from kvstore.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+
+_WORKERS: Final = 32
+_BY_UID: Final = "uid"
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_LEASE_EVERY_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletOptions:
+    """Settings of one node."""
+
+    name: str
+    ip: str
+    root: Path
+    port: int = 10250
+    pods_max: int = 110
+    ignores_limits: bool = False
+    logs: Path | None = None
+    """Of pods; None: in the node's own directory."""
+    cgroup_root: str = "kubepods"
+    names: NodeNames = field(default_factory=NodeNames)
+    seccomp_default: bool = False
+    static: StaticSettings = field(default_factory=StaticSettings)
+    static_every_s: float = 20.0
+    reserved: dict[str, str] = field(default_factory=dict)
+    status: StatusOptions = field(default_factory=StatusOptions)
+    keeping: KeepingOptions = field(default_factory=KeepingOptions)
+
+
+class Kubelet:
+    """One node; all of it belongs to one loop."""
+
+    def __init__(
+        self,
+        api: Api,
+        runtime: Runtime,
+        machine: node.Machine,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        options: KubeletOptions,
+    ) -> None:
+        """Run nothing yet; `container_ended` is to be told of containers that end."""
+        self.options: Final = options
+        self.runtime: Final = runtime
+        self.machine: Final = machine
+        self._api = api
+        self._clock = clock
+        self._logger = logger
+        fields = f"spec.nodeName={options.name}"
+        self._informer = Informer(api, PODS, clock, chance, logger, fields=fields)
+        self._informer.store.add_index(_BY_UID, lambda pod: (pod["metadata"]["uid"],))
+        self._services = Informer(api, SERVICES, clock, chance, logger)
+        self._static = StaticPods(options.static, options.name, _page)
+        self._recorder = EventRecorder(api, "kubelet", clock, chance, logger, host=options.name)
+        settings = NodeSettings(
+            str(options.logs or options.root / "logs"),
+            machine.memory_kib * 1024,
+            options.cgroup_root,
+            options.names,
+            options.seccomp_default,
+        )
+        allocatable = node.allocatable(machine, options.pods_max, options.reserved)
+        self.prober: Final = Prober(runtime, clock, chance, self._warn)
+        self._images = ImageManager(api, runtime, clock, self._event)
+        self._volumes = PodVolumes(api, clock, chance, allocatable)
+        self._queue: WorkQueue[str] = WorkQueue(clock, FailureBackOff(clock, 0.05, 10.0))
+        self._sync = PodSync(
+            Tools(
+                runtime,
+                clock,
+                self._images,
+                self._volumes,
+                Preparation(self._services.store, settings, allocatable),
+                self.prober,
+                self._recorder,
+                settings,
+                options.ip,
+                self.pod_directory,
+                self._queue.add,
+                self._handler,
+            )
+        )
+        self._writer = StatusWriter(api)
+        self.keeping: Final = Housekeeping(self, settings, clock, chance, logger, self._recorder)
+        self.node: Final = NodeStatus(
+            api,
+            runtime,
+            machine,
+            clock,
+            logger,
+            self._recorder,
+            options.status,
+            self.keeping.pressures,
+        )
+        self._leases = Leases(api, clock, chance, logger, _LEASE_EVERY_S)
+        self._records: dict[str, PodRecord] = {}  # by uid
+        self._tasks: list[asyncio.Task[None]] = []
+        self.port = options.port
+        self.started_s = clock.now_s()
+
+    async def start(self, port: int = 0) -> None:
+        """Register the node, and return once it is ready and its pods are known.
+
+        port: of its HTTPS API, if it is another than that of the options.
+        """
+        self.port = port or self.port
+        options = self.options
+        runtime = f"{self.runtime.name}://{self.runtime.version}"
+        own = node.Self(
+            options.name, options.ip, self.port, options.pods_max, runtime, options.reserved
+        )
+        await self.node.register(own)
+        self._leases.keep(self.node.object)
+        spawn = asyncio.get_running_loop().create_task
+        self._tasks = [
+            spawn(self._informer.run(), name="informer of the node's pods"),
+            spawn(self._services.run(), name="informer of services"),
+            spawn(self._leases.run(), name="lease of the node"),
+            spawn(self.node.run(), name="status of the node"),
+        ]
+        await self._informer.synced()
+        await self._services.synced()
+        if self._static.is_used:
+            await self._read_static()
+            self._tasks.append(spawn(self._keep_static(), name="static pods"))
+        self._informer.on_change(self._pod_changed)
+        for uid in self.runtime.pod_uids():
+            self._queue.add(uid)  # what an earlier kubelet left may be wanted no more
+        self._tasks += [spawn(self._work(), name=f"pods {number}") for number in range(_WORKERS)]
+        self._tasks.append(spawn(self.keeping.run(), name="housekeeping"))
+
+    async def stop(self) -> None:
+        """Let everything be; whether containers go on is their runtime's decision."""
+        self._queue.close()
+        tasks = list(self._tasks)
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        for done in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(done, BaseException) and not isinstance(done, asyncio.CancelledError):
+                raise done
+        await self._sync.close()
+        await self.prober.stop()
+        await self._recorder.close()
+
+    def container_ended(self, uid: str) -> None:
+        """Look at the pod of a container that ended."""
+        self._queue.add(uid)
+
+    def pod_directory(self, uid: str) -> Path:
+        """Return the directory of a pod."""
+        return self.options.root / "pods" / uid
+
+    def pods(self) -> list[Object]:
+        """Return the pods of the node; static ones with the status of their mirrors."""
+        found = [each for each in self._informer.store if not is_mirror(each)]
+        return [*found, *(self._with_status(each) for each in self._static.pods.values())]
+
+    def admitted(self) -> list[Object]:
+        """Return the pods that the node has taken."""
+        known = self._records
+        return [
+            pod
+            for pod in self.pods()
+            if (record := known.get(pod["metadata"]["uid"])) is not None and not record.is_refused
+        ]
+
+    def pod(self, namespace: str, name: str) -> Object | None:
+        """Return a pod of the node."""
+        for each in self._static.pods.values():
+            if (each["metadata"]["namespace"], each["metadata"]["name"]) == (namespace, name):
+                return self._with_status(each)
+        return self._informer.store.get(f"{namespace}/{name}")
+
+    def pod_of(self, uid: str) -> Object | None:
+        """Return a pod of the node by its uid; None: it is wanted no more."""
+        if (static := self._static.pods.get(uid)) is not None:
+            return self._with_status(static)
+        found = self._informer.store.by_index(_BY_UID, uid)
+        return found[0] if found and not is_mirror(found[0]) else None
+
+    def record_of(self, uid: str) -> PodRecord | None:
+        """Return what is known of a pod; None: nothing yet."""
+        return self._records.get(uid)
+
+    def end(self, uid: str, reason: str, message: str, grace_s: float, *, disrupts: bool) -> None:
+        """End a pod for the node's sake."""
+        record = self._records.get(uid)
+        if record is None:
+            return
+        memory = record.memory
+        memory.has_failed, memory.is_disrupted = True, disrupts
+        memory.reason, memory.message, memory.grace_s = reason, message, grace_s
+        record.ending.set()
+        self._queue.add(uid)
+
+    async def renew_volumes(self, pod: Object) -> None:
+        """Write what changed of what the API holds of a pod's volumes."""
+        meta = pod["metadata"]
+        status = pod.get("status") or {}
+        addresses = Addresses(self.options.ip, status.get("podIP", ""))
+        await self._volumes.renew(pod, self.pod_directory(meta["uid"]), addresses)
+
+    def _with_status(self, static: Object) -> Object:
+        """Return a static pod with what the API knows of it."""
+        meta = static["metadata"]
+        mirror = self._informer.store.get(f"{meta['namespace']}/{meta['name']}")
+        if mirror is None or not is_mirror_of(mirror, static):
+            return static
+        return {**static, "status": mirror.get("status") or static["status"]}
+
+    # Pods.
+
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        for pod in (old, new):
+            if pod is None:
+                continue
+            uid = pod["metadata"]["uid"]
+            if is_mirror(pod):
+                uid = (pod["metadata"]["annotations"]).get("kubernetes.io/config.hash", uid)
+            record = self._records.get(uid)
+            is_ending = new is None or new["metadata"].get("deletionTimestamp")
+            if record is not None and is_ending and not is_mirror(pod):
+                record.ending.set()
+            self._queue.add(uid)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                uid = await self._queue.get()
+            except QueueClosedError:
+                return
+            try:
+                await self._look_at(uid)
+                self._queue.forget(uid)
+            except (ApiError, UnreachableError) as error:
+                self._queue.add_rate_limited(uid)
+                self._logger.debug("a pod was not synced", pod=uid, error=str(error))
+            except Exception as error:
+                self._queue.add_rate_limited(uid)
+                self._logger.error("a pod was not synced", pod=uid, error=repr(error))
+            finally:
+                self._queue.done(uid)
+
+    async def _look_at(self, uid: str) -> None:
+        pod = self.pod_of(uid)
+        record = self._records.get(uid)
+        if pod is None:
+            await self._clear(uid, record)
+            return
+        shown = await self._mirror(pod) if uid in self._static.pods else pod
+        if record is None:
+            record = self._admit(pod)
+        record.pod = pod
+        if record.is_refused:
+            await self._look_at_refused(shown, record)
+            return
+        if record.told is None:
+            await self._tell(pod, shown, record)
+        next_s = await self._sync.run(pod, record)
+        await self._tell(pod, shown, record)
+        if record.is_over and pod["metadata"].get("deletionTimestamp"):
+            await self._writer.finish(pod)
+        elif next_s is not None:
+            self._queue.add_after(uid, next_s)
+
+    async def _tell(self, pod: Object, shown: Object, record: PodRecord) -> None:
+        status = self._sync.status(pod, record)
+        record.told = await self._writer.write(shown, record.told, status)
+
+    def _admit(self, pod: Object) -> PodRecord:
+        uid = pod["metadata"]["uid"]
+        lost = lost_containers(pod, self._clock.now_s())
+        runs_already = {each.id for each in self.runtime.of_pod(uid)}
+        record = PodRecord(uid, [each for each in lost if each.id not in runs_already])
+        refused = None
+        if not runs_already and not is_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
+            refused = refusal(
+                pod,
+                self.node.object,
+                self.admitted(),
+                self.runtime.unsupported,
+                ignores_limits=self.options.ignores_limits,
+            )
+        self._records[uid] = record
+        if refused is not None:
+            record.is_refused = True
+            record.memory.reason, record.memory.message = refused
+            self._recorder.record(pod, "Warning", *refused)
+        elif runs_already:
+            self._sync.resume(pod, record)
+        return record
+
+    async def _look_at_refused(self, pod: Object, record: PodRecord) -> None:
+        memory = record.memory
+        if record.told is None:
+            status = refused_status(pod, memory.reason, memory.message, self._clock.now_s())
+            record.told = await self._writer.write(pod, None, status)
+        if pod["metadata"].get("deletionTimestamp"):
+            await self._writer.finish(pod)
+
+    async def _clear(self, uid: str, record: PodRecord | None) -> None:
+        """End what is left of a pod that is wanted no more."""
+        record = record or self._records.setdefault(uid, PodRecord(uid, []))
+        record.ending.set()
+        if not await self._sync.kill(record):
+            return
+        await self.runtime.stop_sandbox(uid)
+        await self.runtime.remove_pod(uid)
+        await asyncio.to_thread(directories.remove, self.pod_directory(uid))
+        self._volumes.forget(uid)
+        self._images.forget(uid)
+        self._records.pop(uid, None)
+
+    async def _handler(self, pod: Object) -> str:
+        """Return the handler of a pod's RuntimeClass; StartError."""
+        name = pod["spec"].get("runtimeClassName")
+        if not name:
+            return ""
+        try:
+            found = await self._api.get(RUNTIME_CLASSES, "", name)
+        except ApiError as error:
+            if error.code != _NOT_FOUND:
+                raise
+            text = f"failed to get sandbox runtime: {error.message}"
+            raise StartError("FailedCreatePodSandBox", text) from error
+        handler: str = found["handler"]
+        return handler
+
+    # Static pods.
+
+    async def _keep_static(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.static_every_s)
+            await self._read_static()
+
+    async def _read_static(self) -> None:
+        before = dict(self._static.pods)
+        known_problems = self._static.problems
+        await self._static.read()
+        for uid in {*before, *self._static.pods}:
+            if uid not in self._static.pods and (record := self._records.get(uid)) is not None:
+                record.ending.set()
+            if uid not in before or uid not in self._static.pods:
+                self._queue.add(uid)
+        for problem in self._static.problems:
+            if problem not in known_problems:
+                self._logger.warning("a static pod cannot be read", problem=problem)
+        wanted = {
+            (each["metadata"]["namespace"], each["metadata"]["name"])
+            for each in self._static.pods.values()
+        }
+        for each in list(self._informer.store):
+            meta = each["metadata"]
+            if is_mirror(each) and (meta["namespace"], meta["name"]) not in wanted:
+                await self._writer.finish(each)
+
+    async def _mirror(self, pod: Object) -> Object:
+        """Return how the API shows a static pod; made, or made anew, if need be."""
+        meta = pod["metadata"]
+        found = self._informer.store.get(f"{meta['namespace']}/{meta['name']}")
+        if found is not None and is_mirror_of(found, pod):
+            return found
+        if found is not None:
+            await self._writer.finish(found)
+        if (record := self._records.get(meta["uid"])) is not None:
+            record.told = None
+        try:
+            return await self._api.create(PODS, meta["namespace"], mirror_of(pod, self.node.object))
+        except ApiError as error:
+            if error.code != _CONFLICT:
+                raise
+        return await self._api.get(PODS, meta["namespace"], meta["name"])
+
+    # Events.
+
+    def _warn(self, pod: Object, name: str, reason: str, text: str) -> None:
+        self._sync.event(pod, name, "Warning", reason, text)
+
+    def _event(self, pod: Object, name: str, type_: str, reason: str, text: str) -> None:
+        self._sync.event(pod, name, type_, reason, text)
+
+
+async def _page(url: str) -> bytes:
+    """Return a page of a server; raises OSError."""
+    timeout = aiohttp.ClientTimeout(10)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
+            answer.raise_for_status()
+            return await answer.read()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise OSError(str(error)) from error

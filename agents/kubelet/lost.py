@@ -1,0 +1,54 @@
+"""Containers that an earlier kubelet ran: what the API says of them is all that is left."""
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.kubelet.runtime.runtime import Container
+from kvstack.apiserver.objects.times import parse_time
+
+Object: TypeAlias = dict[str, Any]
+
+_KILLED: Final = 137
+_LOST: Final = "ContainerStatusUnknown"
+_MESSAGE: Final = (
+    "The container could not be located when the pod was terminated.  "
+    "The container used to be Running"
+)
+
+
+def lost_containers(pod: Object, now_s: float) -> list[Container]:
+    """Return the containers that a pod's status tells of, all of them ended."""
+    return list(_lost(pod, now_s))
+
+
+def _lost(pod: Object, now_s: float) -> Iterator[Container]:
+    status = pod.get("status") or {}
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(field) or ():
+            state = each.get("state") or {}
+            ended = state.get("terminated") or (each.get("lastState") or {}).get("terminated")
+            running = state.get("running")
+            if not each.get("containerID") or (ended is None and running is None):
+                continue
+            container = Container(
+                each["containerID"].partition("://")[2],
+                pod["metadata"]["uid"],
+                each["name"],
+                each.get("restartCount", 0),
+                each["image"],
+                each.get("imageID", ""),
+                _seconds((running or ended or {}).get("startedAt"), now_s),
+                is_running=False,
+            )
+            if running is not None:
+                container.exit_code, container.reason = _KILLED, _LOST
+                container.message, container.finished_s = _MESSAGE, now_s
+            elif ended is not None:
+                container.exit_code, container.reason = ended["exitCode"], ended.get("reason", "")
+                container.message = ended.get("message", "")
+                container.finished_s = _seconds(ended.get("finishedAt"), now_s)
+            yield container
+
+
+def _seconds(text: str | None, now_s: float) -> float:
+    return float(parse_time(text).seconds) if text else now_s

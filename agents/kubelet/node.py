@@ -1,0 +1,242 @@
+"""What a real node says of itself: its object and its status, from what the machine says.
+
+machine = look(root)                    reads files of the system, once
+new_node(…), conditions(…), status(machine, Self(…), …)
+"""
+
+import os
+import platform
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.client.built_in import NODES
+from kvstack.agents.client.timing import time_text
+from kvstack.apiserver.objects.quantity import parse as parse_quantity
+
+Object: TypeAlias = dict[str, Any]
+
+VERSION: Final = "v1.37.1"
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+_PRESSURES: Final = (
+    # Type; reason and message of the good and of the bad status.
+    (
+        "MemoryPressure",
+        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+    ),
+    (
+        "DiskPressure",
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+    ),
+    (
+        "PIDPressure",
+        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    ),
+)
+_MEMORY_RESERVED_KIB: Final = 100 * 1024
+
+
+class Machine(NamedTuple):
+    """What is known of the machine."""
+
+    architecture: str
+    cores: int
+    memory_kib: int
+    disk_bytes: int
+    machine_id: str
+    system_uuid: str
+    boot_id: str
+    kernel: str
+    os_image: str
+
+
+@dataclass(frozen=True, slots=True)
+class Self:
+    """What a node says of itself besides its machine."""
+
+    name: str
+    ip: str
+    port: int
+    pods_max: int
+    runtime: str
+    """Its name and version: `name://version`."""
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """What is kept for the system."""
+    handlers: Sequence[Object] = ()
+    """Of its runtime."""
+
+
+def look(root: Path) -> Machine:
+    """Read what the machine says; root: a directory of the disk that pods use."""
+    disk = os.statvfs(root)
+    release = dict(
+        line.partition("=")[::2] for line in _read("/etc/os-release").splitlines() if "=" in line
+    )
+    architecture = platform.machine()
+    return Machine(
+        _ARCHITECTURES.get(architecture, architecture),
+        os.cpu_count() or 1,
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024,
+        disk.f_blocks * disk.f_frsize,
+        _read("/etc/machine-id"),
+        _read("/sys/class/dmi/id/product_uuid"),
+        _read("/proc/sys/kernel/random/boot_id"),
+        platform.release(),
+        release.get("PRETTY_NAME", "Linux").strip('"'),
+    )
+
+
+def _read(path: str) -> str:
+    """Return what a file of the system says; not every system has every one."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def new_node(
+    name: str,
+    machine: Machine,
+    labels: Mapping[str, str],
+    taints: Sequence[Object] = (),
+    provider_id: str = "",
+) -> Object:
+    """Return a node as it registers itself."""
+    own = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": machine.architecture,
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": machine.architecture,
+    }
+    spec: Object = {}
+    if taints:
+        spec["taints"] = list(taints)
+    if provider_id:
+        spec["providerID"] = provider_id
+    return {
+        "apiVersion": NODES.api_version,
+        "kind": NODES.kind,
+        "metadata": {
+            "name": name,
+            "labels": {**own, **labels},
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+        },
+        "spec": spec,
+    }
+
+
+def capacity(machine: Machine, pods_max: int) -> dict[str, str]:
+    """Return what a machine has."""
+    return {
+        "cpu": str(machine.cores),
+        "memory": f"{machine.memory_kib}Ki",
+        "ephemeral-storage": f"{machine.disk_bytes // 1024}Ki",
+        "pods": str(pods_max),
+    }
+
+
+def allocatable(
+    machine: Machine, pods_max: int, reserved: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return what pods may use; reserved: for the system, besides what evictions keep free."""
+    kept = reserved or {}
+    cpu_milli = machine.cores * 1000 - parse_quantity(kept.get("cpu", "0")).milli_value()
+    memory = machine.memory_kib - _MEMORY_RESERVED_KIB
+    memory -= parse_quantity(kept.get("memory", "0")).value() // 1024
+    disk = machine.disk_bytes * 9 // 10
+    disk -= parse_quantity(kept.get("ephemeral-storage", "0")).value()
+    whole = cpu_milli % 1000 == 0
+    return {
+        "cpu": str(cpu_milli // 1000) if whole else f"{max(cpu_milli, 0)}m",
+        "memory": f"{max(memory, 0)}Ki",
+        "ephemeral-storage": str(max(disk, 0)),
+        "pods": str(pods_max),
+    }
+
+
+def conditions(
+    old: Sequence[Object], pressures: Collection[str], problem: str, now_s: float
+) -> list[Object]:
+    """Return the conditions of a node; pressures: types that hold; problem: why it is not ready."""
+    now = time_text(now_s)
+    before = {each["type"]: each for each in old}
+    found = []
+    for type_, good, bad in _PRESSURES:
+        holds = type_ in pressures
+        found.append((type_, "True" if holds else "False", *(bad if holds else good)))
+    if problem:
+        found.append(("Ready", "False", "KubeletNotReady", problem))
+    else:
+        found.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+    shown = []
+    for type_, value, reason, message in found:
+        last = before.get(type_) or {}
+        since = last.get("lastTransitionTime") if last.get("status") == value else now
+        shown.append(
+            {
+                "type": type_,
+                "status": value,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": since,
+            }
+        )
+    return shown
+
+
+def status(
+    machine: Machine,
+    own: Self,
+    images: Sequence[Object],
+    shown: Sequence[Object],
+) -> Object:
+    """Return the status of a node; images and conditions: as it shows them."""
+    found: Object = {
+        "capacity": capacity(machine, own.pods_max),
+        "allocatable": allocatable(machine, own.pods_max, own.reserved),
+        "addresses": [
+            {"type": "InternalIP", "address": own.ip},
+            {"type": "Hostname", "address": own.name},
+        ],
+        "conditions": list(shown),
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": own.port}},
+        "declaredFeatures": ["ExtendWebSocketsToKubelet"],
+        "images": list(images),
+        "nodeInfo": {
+            "machineID": machine.machine_id,
+            "systemUUID": machine.system_uuid,
+            "bootID": machine.boot_id,
+            "kernelVersion": machine.kernel,
+            "osImage": machine.os_image,
+            "containerRuntimeVersion": own.runtime,
+            "kubeletVersion": VERSION,
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": machine.architecture,
+        },
+    }
+    if own.handlers:
+        found["runtimeHandlers"] = list(own.handlers)
+    return found
+
+
+def same(one: Object, other: Object) -> bool:
+    """Whether two statuses differ in nothing but when they were told."""
+    return _timeless(one) == _timeless(other)
+
+
+def _timeless(status: Object) -> Object:
+    shown = sorted(
+        (
+            {key: value for key, value in each.items() if key != "lastHeartbeatTime"}
+            for each in status.get("conditions") or ()
+        ),
+        key=lambda each: str(each["type"]),
+    )
+    return {**status, "conditions": shown}

@@ -1,0 +1,172 @@
+"""Registers a node, and keeps what the API says of it true.
+
+A status is computed every few seconds, and written when it differs from what was written, or five
+minutes after it was written last. Changes of conditions are told by events.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import NODES
+from kvstack.agents.client.event_recorder import EventRecorder
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.kubelet import node
+from kvstack.agents.kubelet.runtime.runtime import Image, Runtime
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstore.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+
+_CONFLICT: Final = 409
+_IMAGES_MAX: Final = 50
+_NAMES_MAX: Final = 5
+_WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 7.0)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusOptions:
+    """How a node tells of itself."""
+
+    every_s: float = 10.0
+    report_every_s: float = 300.0
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: Sequence[Object] = ()
+    provider_id: str = ""
+    registers: bool = True
+
+
+class NodeStatus:
+    """The node's object in the API."""
+
+    def __init__(
+        self,
+        api: Api,
+        runtime: Runtime,
+        machine: node.Machine,
+        clock: Clock,
+        logger: Logger,
+        recorder: EventRecorder,
+        options: StatusOptions,
+        pressures: Callable[[], Sequence[str]],
+    ) -> None:
+        """pressures: the types of conditions that hold."""
+        self._api = api
+        self._runtime = runtime
+        self._machine = machine
+        self._clock = clock
+        self._logger = logger
+        self._recorder = recorder
+        self._options = options
+        self._pressures = pressures
+        self._own: node.Self | None = None
+        self._written_s = 0.0
+        self._written: Object = {}
+        self._changed = asyncio.Event()
+        self.object: Object = {}
+        """The node as it was read or written last."""
+
+    async def register(self, own: node.Self) -> None:
+        """Make the node, or take the one that is there; and say how it is."""
+        self._own = own
+        for wait_s in (*_WAITS_S, None):
+            try:
+                self.object = await self._make(own)
+                break
+            except UnreachableError:
+                if wait_s is None:
+                    raise
+                await asyncio.sleep(wait_s)
+        self._recorder.record(self.object, "Normal", "Starting", "Starting kubelet.")
+        await self._write()
+
+    async def _make(self, own: node.Self) -> Object:
+        options = self._options
+        fresh = node.new_node(
+            own.name, self._machine, options.labels, options.taints, options.provider_id
+        )
+        if not options.registers:
+            return await self._api.get(NODES, "", own.name)
+        try:
+            return await self._api.create(NODES, "", fresh)
+        except ApiError as error:
+            if error.code != _CONFLICT:
+                raise
+        found = await self._api.get(NODES, "", own.name)
+        labels = {**fresh["metadata"]["labels"]}
+        known = found["metadata"].get("labels") or {}
+        if any(known.get(key) != value for key, value in labels.items()):
+            body = orjson.dumps({"metadata": {"labels": labels}})
+            path = NODES.path("", own.name)
+            await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+        return found
+
+    def look_again(self) -> None:
+        """Something changed that the node tells of."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Keep the status true until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(self._options.every_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._logger.debug("the node's status is looked at")
+            self._changed.clear()
+            try:
+                self.object = await self._api.get(NODES, "", self.object["metadata"]["name"])
+                await self._write()
+            except (ApiError, UnreachableError) as error:
+                self._logger.warning("the node's status was not written", error=str(error))
+
+    async def _write(self) -> None:
+        """Write the status if it differs from what is there, or was written long ago."""
+        assert self._own is not None, "the node is registered"
+        found, now_s = self.object, self._clock.now_s()
+        old = found.get("status") or {}
+        images = sorted(await self._runtime.images(), key=lambda each: -each.size_bytes)
+        conditions = node.conditions(
+            old.get("conditions") or (), self._pressures(), self._runtime.problem(), now_s
+        )
+        shown = [_image(each) for each in images[:_IMAGES_MAX]]
+        status = node.status(self._machine, self._own, shown, conditions)
+        is_due = now_s - self._written_s >= self._options.report_every_s
+        if not is_due and node.same(status, self._written) and _is_kept(old, conditions):
+            return
+        meta = found["metadata"]
+        patch = {**status, "addresses": [*status["addresses"], {"$patch": "replace"}]}
+        body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": patch})
+        path = NODES.path("", meta["name"], "status")
+        await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+        self._tell_changes(old.get("conditions") or (), conditions)
+        self._written, self._written_s = status, now_s
+        self.object = {**found, "status": {**old, **status}}
+
+    def _tell_changes(self, old: Sequence[Object], new: Sequence[Object]) -> None:
+        before = {each["type"]: each["status"] for each in old}
+        for each in new:
+            type_, value = each["type"], each["status"]
+            if before.get(type_) == value:
+                continue
+            reason = each["reason"].replace("Kubelet", "Node", 1)
+            if type_ == "Ready":
+                reason = "NodeReady" if value == "True" else "NodeNotReady"
+            text = f"Node {self.object['metadata']['name']} status is now: {reason}"
+            self._recorder.record(self.object, "Normal", reason, text)
+
+
+def _is_kept(old: Object, conditions: Sequence[Object]) -> bool:
+    """Whether the API's conditions are still those that were written."""
+    values = {each["type"]: each["status"] for each in old.get("conditions") or ()}
+    return all(values.get(each["type"]) == each["status"] for each in conditions)
+
+
+def _image(image: Image) -> Object:
+    return {"names": list(image.names[:_NAMES_MAX]), "sizeBytes": image.size_bytes}

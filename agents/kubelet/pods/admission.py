@@ -1,0 +1,210 @@
+"""What a node refuses when a pod comes: what does not fit, and what its runtime cannot do.
+
+    refusal(pod, node, others, unsupported)     reason and message, or None
+
+
+What a runtime cannot do is refused, never ignored. The tables below name such fields; the runtime
+says which of them it does not honour.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.kubelet.pods.sandboxes import containers_of, in_units, qos_of, requests_of
+from kvstack.agents.kubelet.pods.worker import is_ended
+
+Object: TypeAlias = dict[str, Any]
+Refusal: TypeAlias = tuple[str, str]
+
+REASON: Final = "PodFeatureUnsupported"
+_SAFE_SYSCTLS: Final = frozenset(
+    (
+        "kernel.shm_rmid_forced",
+        *(
+            f"net.ipv4.{name}"
+            for name in (
+                "ip_local_port_range",
+                "tcp_syncookies",
+                "ping_group_range",
+                "ip_unprivileged_port_start",
+                "ip_local_reserved_ports",
+                "tcp_keepalive_time",
+                "tcp_keepalive_intvl",
+                "tcp_keepalive_probes",
+                "tcp_fin_timeout",
+                "tcp_rmem",
+                "tcp_wmem",
+                "tcp_slow_start_after_idle",
+                "tcp_notsent_lowat",
+            )
+        ),
+    )
+)
+_VOLUMES: Final = frozenset(
+    (
+        *("emptyDir", "configMap", "secret", "downwardAPI", "projected", "hostPath"),
+        *("persistentVolumeClaim", "ephemeral"),
+    )
+)
+_PROJECTED: Final = frozenset(("configMap", "secret", "downwardAPI", "serviceAccountToken"))
+_SECURITY: Final = ("seLinuxOptions", "appArmorProfile", "sysctls", "procMount", "windowsOptions")
+_DEFAULTS: Final = {"procMount": "Default"}
+_PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_MEMORY_TAINT: Final = "node.kubernetes.io/memory-pressure"
+
+
+def refusal(
+    pod: Object,
+    node: Object,
+    others: Sequence[Object],
+    unsupported: Callable[[str], bool],
+    *,
+    ignores_limits: bool = False,
+) -> Refusal | None:
+    """Return reason and message of why a node cannot take a pod; None: it can.
+
+    others: the pods that it has taken already. ignores_limits: limits are taken, though nothing
+    enforces them.
+    """
+    if (found := _pressed(pod, node)) is not None:
+        return found
+    for each in (pod["spec"].get("securityContext") or {}).get("sysctls") or ():
+        if each["name"] not in _SAFE_SYSCTLS:
+            return ("SysctlForbidden", f'forbidden sysctl: "{each["name"]}" not allowlisted')
+    if (found := _does_not_fit(pod, node, others)) is not None:
+        return found
+    for field in _unsupported(pod, unsupported, ignores_limits=ignores_limits):
+        return (REASON, f"{field} is not supported by the runtime of this node")
+    return None
+
+
+def _pressed(pod: Object, node: Object) -> Refusal | None:
+    """Refuse what a node under pressure does not take."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    pressures = [
+        each["type"]
+        for each in conditions
+        if each["type"] in _PRESSURES and each["status"] == "True"
+    ]
+    if not pressures or (pod["spec"].get("priority") or 0) >= 2_000_000_000:
+        return None
+    if pressures == ["MemoryPressure"]:
+        tolerated = any(
+            each.get("key") in (_MEMORY_TAINT, None) and each.get("effect") in ("NoSchedule", None)
+            for each in pod["spec"].get("tolerations") or ()
+        )
+        if qos_of(pod) != "BestEffort" or tolerated:
+            return None
+    return ("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
+
+
+def _does_not_fit(pod: Object, node: Object, others: Sequence[Object]) -> Refusal | None:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    active = [each for each in others if not is_ended(each)]
+    limit = int(allocatable.get("pods", 0))
+    if allocatable and len(active) + 1 > limit:
+        return (
+            "OutOfpods",
+            f"Node didn't have enough resource: pods, requested: 1, used: {len(active)}, "
+            f"capacity: {limit}",
+        )
+    asked = requests_of(pod)
+    used = [requests_of(each) for each in active]
+    for name, wanted in asked.items():
+        if not wanted or name not in allocatable:
+            continue  # what a node does not know of is left to the scheduler
+        capacity = in_units(name, allocatable[name])
+        taken = sum(each.get(name, 0) for each in used)
+        if taken + wanted > capacity:
+            return (
+                f"OutOf{name}",
+                f"Node didn't have enough resource: {name}, requested: {wanted}, "
+                f"used: {taken}, capacity: {capacity}",
+            )
+    return _does_not_match(pod, node) or _ports_taken(pod, active)
+
+
+def _does_not_match(pod: Object, node: Object) -> Refusal | None:
+    labels: Mapping[str, str] = (node.get("metadata") or {}).get("labels") or {}
+    wanted = pod["spec"].get("nodeSelector") or {}
+    if labels and any(labels.get(key) != value for key, value in wanted.items()):
+        text = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+        return ("NodeAffinity", text)
+    system = (pod["spec"].get("os") or {}).get("name")
+    if system and system != "linux":
+        text = "Failed to admit pod as the OS field doesn't match node OS"
+        return ("PodOSNotSupported", text)
+    return None
+
+
+def _host_ports(pod: Object) -> set[tuple[str, int]]:
+    return {
+        (each.get("protocol", "TCP"), each["hostPort"])
+        for container in containers_of(pod)
+        for each in container.get("ports") or ()
+        if each.get("hostPort")
+    }
+
+
+def _ports_taken(pod: Object, others: Sequence[Object]) -> Refusal | None:
+    wanted = _host_ports(pod)
+    if wanted and any(wanted & _host_ports(each) for each in others):
+        text = (
+            "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+        )
+        return ("NodePorts", text)
+    return None
+
+
+def _unsupported(
+    pod: Object, unsupported: Callable[[str], bool], *, ignores_limits: bool
+) -> Iterator[str]:
+    """Give what this node cannot do of what a pod asks for."""
+    spec = pod["spec"]
+    for name in ("runtimeClassName", "dnsConfig"):
+        if spec.get(name) and unsupported(name):
+            yield f"spec.{name}"
+    if spec.get("hostUsers") is False and unsupported("hostUsers"):
+        yield "spec.hostUsers: false"
+    if spec.get("resourceClaims"):
+        yield "spec.resourceClaims"
+    context = spec.get("securityContext") or {}
+    yield from _of_security(context, unsupported, "spec.securityContext.")
+    for volume in spec.get("volumes") or ():
+        yield from _of_volume(volume)
+    for container in containers_of(pod):
+        prefix = f'container "{container["name"]}": '
+        own = container.get("securityContext") or {}
+        yield from _of_security(own, unsupported, f"{prefix}securityContext.")
+        if container.get("volumeDevices"):
+            yield f"{prefix}volumeDevices"
+        limits = (container.get("resources") or {}).get("limits")
+        if limits and unsupported("limits") and not ignores_limits:
+            yield f"{prefix}resources.limits"
+        for name in limits or ():
+            if name.startswith("hugepages-") and unsupported("hugepages"):
+                yield f"{prefix}resources.limits.{name}"
+        for mount in container.get("volumeMounts") or ():
+            if mount.get("recursiveReadOnly") == "Enabled" and unsupported("recursiveReadOnly"):
+                yield f"{prefix}volumeMounts.recursiveReadOnly"
+
+
+def _of_security(context: Object, unsupported: Callable[[str], bool], prefix: str) -> Iterator[str]:
+    for name in _SECURITY:
+        given = context.get(name)
+        if given and given != _DEFAULTS.get(name) and unsupported(name):
+            yield f"{prefix}{name}"
+    profile = (context.get("seccompProfile") or {}).get("type")
+    if profile == "Localhost" and unsupported("Localhost"):
+        yield f"{prefix}seccompProfile: Localhost"
+
+
+def _of_volume(volume: Object) -> Iterator[str]:
+    name = volume["name"]
+    kinds = [each for each in volume if each != "name"]
+    yield from (f'volume "{name}": {each}' for each in kinds if each not in _VOLUMES)
+    medium = (volume.get("emptyDir") or {}).get("medium") or "Memory"
+    if medium != "Memory":
+        yield f'volume "{name}": emptyDir.medium: {medium}'
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        yield from (f'volume "{name}": {each}' for each in source if each not in _PROJECTED)

@@ -1,0 +1,247 @@
+"""The variables of a container: service variables, then envFrom, then env; later ones win.
+
+    objects = references(pod)      which config maps and secrets must be read first
+    variables(pod, container, objects, services, addresses)
+
+ConfigurationError: something that a container needs is not there; its text is upstream's.
+"""
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.kubelet.pods.sandboxes import containers_of
+from kvstack.apiserver.objects.quantity import parse as parse_quantity
+
+Object: TypeAlias = dict[str, Any]
+Objects: TypeAlias = Mapping[tuple[str, str], Object | None]
+"""Of the pod's namespace, by kind (ConfigMap, Secret) and name; None: there is none."""
+
+
+class ConfigurationError(Exception):
+    """A container cannot be configured."""
+
+
+def references(pod: Object) -> set[tuple[str, str]]:
+    """Return kind and name of what a pod's containers and volumes are made from."""
+    found: set[tuple[str, str]] = set()
+    spec = pod["spec"]
+    for container in containers_of(pod):
+        for source in container.get("envFrom") or ():
+            found.update(_references(source, "configMapRef", "secretRef"))
+        for variable in container.get("env") or ():
+            origin = variable.get("valueFrom") or {}
+            found.update(_references(origin, "configMapKeyRef", "secretKeyRef"))
+    for volume in spec.get("volumes") or ():
+        for source in [volume, *((volume.get("projected") or {}).get("sources") or ())]:
+            if "configMap" in source:
+                found.add(("ConfigMap", source["configMap"]["name"]))
+            if "secret" in source:
+                secret = source["secret"]
+                found.add(("Secret", secret.get("secretName") or secret["name"]))
+    return found
+
+
+def _references(source: Object, config_map: str, secret: str) -> Iterator[tuple[str, str]]:
+    if config_map in source:
+        yield "ConfigMap", source[config_map]["name"]
+    if secret in source:
+        yield "Secret", source[secret]["name"]
+
+
+class Addresses(NamedTuple):
+    """Where a pod is."""
+
+    host: str
+    pod: str
+
+
+def variables(
+    pod: Object,
+    container: Object,
+    objects: Objects,
+    services: Iterable[Object],
+    addresses: Addresses,
+    allocatable: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the variables of a container; services: those that it is to know."""
+    found = service_variables(services)
+    for source in container.get("envFrom") or ():
+        prefix = source.get("prefix", "")
+        found |= {prefix + key: value for key, value in _all_of(source, objects).items()}
+    for variable in container.get("env") or ():
+        name = variable["name"]
+        origin = variable.get("valueFrom")
+        if origin is None:
+            found[name] = expand(variable.get("value") or "", found)
+            continue
+        value = _value_from(pod, container, origin, objects, addresses, allocatable)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def expand(text: str, known: Mapping[str, str]) -> str:
+    """Return a text with its $(NAME) replaced; unknown ones stay, $$ is one dollar."""
+    parts = []
+    at = 0
+    while (dollar := text.find("$", at)) >= 0 and dollar + 1 < len(text):
+        parts.append(text[at:dollar])
+        following = text[dollar + 1]
+        end = text.find(")", dollar) if following == "(" else -1
+        if following == "$":
+            parts.append("$")
+            at = dollar + 2
+        elif end >= 0:
+            name = text[dollar + 2 : end]
+            parts.append(known.get(name, text[dollar : end + 1]))
+            at = end + 1
+        else:
+            parts.append(text[dollar : dollar + 2])
+            at = dollar + 2
+    return "".join([*parts, text[at:]])
+
+
+def references_of(text: str) -> list[str]:
+    """Return the names of variables that a text refers to."""
+    found = []
+    at = 0
+    while (dollar := text.find("$", at)) >= 0 and dollar + 1 < len(text):
+        end = text.find(")", dollar) if text[dollar + 1] == "(" else -1
+        if end >= 0:
+            found.append(text[dollar + 2 : end])
+        at = dollar + 2 if end < 0 else end + 1
+    return found
+
+
+def service_variables(services: Iterable[Object]) -> dict[str, str]:
+    """Return the variables that tell of services with addresses."""
+    found: dict[str, str] = {}
+    for service in services:
+        spec = service["spec"]
+        address, ports = spec.get("clusterIP"), spec.get("ports") or ()
+        if not address or address == "None" or not ports:
+            continue
+        name = service["metadata"]["name"].upper().replace("-", "_")
+        shown = f"[{address}]" if ":" in address else address
+        found[f"{name}_SERVICE_HOST"] = address
+        found[f"{name}_SERVICE_PORT"] = str(ports[0]["port"])
+        for number, port in enumerate(ports):
+            if port.get("name"):
+                suffix = port["name"].upper().replace("-", "_")
+                found[f"{name}_SERVICE_PORT_{suffix}"] = str(port["port"])
+            protocol = port.get("protocol", "TCP")
+            url = f"{protocol.lower()}://{shown}:{port['port']}"
+            if number == 0:
+                found[f"{name}_PORT"] = url
+            prefix = f"{name}_PORT_{port['port']}_{protocol}"
+            found[prefix] = url
+            found[f"{prefix}_PROTO"] = protocol.lower()
+            found[f"{prefix}_PORT"] = str(port["port"])
+            found[f"{prefix}_ADDR"] = address
+    return found
+
+
+def data_of(kind: str, obj: Object) -> dict[str, bytes]:
+    """Return the contents of a config map or secret."""
+    data = obj.get("data") or {}
+    if kind == "Secret":
+        return {key: base64.b64decode(value) for key, value in data.items()}
+    binary = obj.get("binaryData") or {}
+    return {
+        **{key: value.encode() for key, value in data.items()},
+        **{key: base64.b64decode(value) for key, value in binary.items()},
+    }
+
+
+_NANO: Final = -9
+_LOWER: Final = {"ConfigMap": "configmap", "Secret": "secret"}
+
+
+def _object(kind: str, reference: Object, objects: Objects) -> Object | None:
+    """Return what is referred to; None: it need not be there, and is not."""
+    name = reference["name"]
+    found = objects.get((kind, name))
+    if found is None and not reference.get("optional"):
+        raise ConfigurationError(f'{_LOWER[kind]} "{name}" not found')
+    return found
+
+
+def _all_of(source: Object, objects: Objects) -> dict[str, str]:
+    is_secret = "secretRef" in source
+    kind = "Secret" if is_secret else "ConfigMap"
+    obj = _object(kind, source["secretRef" if is_secret else "configMapRef"], objects)
+    if obj is None:
+        return {}
+    if not is_secret:
+        return dict(obj.get("data") or {})
+    return {key: value.decode("utf-8", "replace") for key, value in data_of(kind, obj).items()}
+
+
+def _value_from(
+    pod: Object,
+    container: Object,
+    origin: Object,
+    objects: Objects,
+    addresses: Addresses,
+    allocatable: Mapping[str, str],
+) -> str | None:
+    if "fieldRef" in origin:
+        return field_value(pod, origin["fieldRef"]["fieldPath"], addresses)
+    if "resourceFieldRef" in origin:
+        return resource_value(container, origin["resourceFieldRef"], allocatable)
+    for kind, field in (("ConfigMap", "configMapKeyRef"), ("Secret", "secretKeyRef")):
+        if field not in origin:
+            continue
+        reference = origin[field]
+        obj = _object(kind, reference, objects)
+        if obj is None:
+            return None
+        value = data_of(kind, obj).get(reference["key"])
+        if value is None and not reference.get("optional"):
+            owner = f"{pod['metadata']['namespace']}/{reference['name']}"
+            raise ConfigurationError(f"couldn't find key {reference['key']} in {kind} {owner}")
+        return None if value is None else value.decode("utf-8", "replace")
+    kinds = ", ".join(origin)
+    raise ConfigurationError(f"{kinds} is not supported by the process runtime of this node")
+
+
+def field_value(pod: Object, path: str, addresses: Addresses) -> str:
+    """Return what a field reference of the downward API says."""
+    meta, spec = pod["metadata"], pod["spec"]
+    if path.endswith("']"):
+        group, _, key = path[:-2].partition("['")
+        found: str = (meta.get(group.removeprefix("metadata.")) or {}).get(key, "")
+        return found
+    if path in ("metadata.labels", "metadata.annotations"):
+        values = meta.get(path.removeprefix("metadata.")) or {}
+        return "\n".join(f'{key}="{_escaped(values[key])}"' for key in sorted(values))
+    known = {
+        "metadata.name": meta["name"],
+        "metadata.namespace": meta["namespace"],
+        "metadata.uid": meta["uid"],
+        "spec.nodeName": spec.get("nodeName", ""),
+        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+        **dict.fromkeys(("status.hostIP", "status.hostIPs"), addresses.host),
+        **dict.fromkeys(("status.podIP", "status.podIPs"), addresses.pod),
+    }
+    if path not in known:
+        raise ConfigurationError(f"unsupported fieldPath: {path}")
+    return str(known[path])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def resource_value(container: Object, reference: Object, allocatable: Mapping[str, str]) -> str:
+    """Return what a resource reference says; the node's is the limit of what has none."""
+    where, _, name = reference["resource"].partition(".")
+    found = ((container.get("resources") or {}).get(where) or {}).get(name)
+    if found is None:
+        found = allocatable.get(name, "0") if where == "limits" else "0"
+    divisor = reference.get("divisor") or "1"
+    if divisor == "0":
+        divisor = "1"
+    value, unit = parse_quantity(found).scaled_value(_NANO), parse_quantity(divisor)
+    return str(-(-value // unit.scaled_value(_NANO)))

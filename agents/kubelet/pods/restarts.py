@@ -1,0 +1,73 @@
+"""Whether and when a container starts again: restart policies and the crash-loop back-off."""
+
+from typing import Any, Final, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+
+INITIAL_S: Final = 10.0
+MAX_S: Final = 300.0
+_FORGOTTEN_AFTER_S: Final = 2 * MAX_S
+
+
+def policy_of(pod: Object, container: Object) -> str:
+    """Return Always, OnFailure or Never: a container's own policy, or the pod's."""
+    policy: str = container.get("restartPolicy") or pod["spec"].get("restartPolicy", "Always")
+    return policy
+
+
+def should_restart(pod: Object, container: Object, exit_code: int) -> bool:
+    """Whether a container that ended so is to run again."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return False
+    if _matching(container, exit_code):
+        return True
+    policy = policy_of(pod, container)
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def should_restart_init(pod: Object, container: Object, exit_code: int) -> bool:
+    """Whether an init container that ended badly is to run again; Always is OnFailure here."""
+    return exit_code != 0 and should_restart(pod, container, exit_code)
+
+
+def restarts_all(container: Object, exit_code: int) -> bool:
+    """Whether the whole pod begins anew because a container ended so."""
+    return _matching(container, exit_code) == "RestartAllContainers"
+
+
+def _matching(container: Object, exit_code: int) -> str:
+    """Return the action of the first rule that an exit code matches; empty: none."""
+    for rule in container.get("restartPolicyRules") or ():
+        codes = rule.get("exitCodes") or {}
+        is_in = exit_code in (codes.get("values") or ())
+        if is_in == (codes.get("operator") == "In"):
+            action: str = rule.get("action", "")
+            return action
+    return ""
+
+
+class BackOff:
+    """How long containers of one pod wait before they start again, by name."""
+
+    def __init__(self) -> None:
+        """Remember nothing."""
+        self._waits: dict[str, tuple[float, float]] = {}  # seconds, since when
+
+    def rest_s(self, name: str, finished_s: float, now_s: float) -> float:
+        """Return how long a container that ended has still to wait; 0: it may start."""
+        known = self._waits.get(name)
+        if known is None or finished_s - known[1] > _FORGOTTEN_AFTER_S:
+            return 0.0
+        return max(0.0, finished_s + known[0] - now_s)
+
+    def wait_s(self, name: str) -> float:
+        """Return the whole of the wait that was told last."""
+        return self._waits[name][0]
+
+    def restarted(self, name: str, finished_s: float, now_s: float) -> None:
+        """A container starts again: the next wait is longer."""
+        known = self._waits.get(name)
+        if known is None or finished_s - known[1] > _FORGOTTEN_AFTER_S:
+            self._waits[name] = (INITIAL_S, now_s)
+        else:
+            self._waits[name] = (min(known[0] * 2, MAX_S), now_s)

@@ -1,0 +1,339 @@
+"""What a pod's specification asks of the runtime: its sandbox, rights and limits.
+
+sandbox_of(pod, node)              what its containers share
+security_of(pod, container)        a container's value over its pod's
+limits_of(pod, container, memory)  shares, quota, memory, how soon the kernel kills it
+names_of(pod, node)                how names are resolved: servers, searches, options
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.kubelet.runtime.runtime import Limits, Port, Sandbox, Security
+from kvstack.apiserver.objects.quantity import parse as parse_quantity
+
+Object: TypeAlias = dict[str, Any]
+
+CRITICAL_PRIORITY: Final = 2_000_000_000
+NODE_CRITICAL_PRIORITY: Final = CRITICAL_PRIORITY + 1000
+_PERIOD_US: Final = 100_000
+_QUOTA_MIN_US: Final = 1000
+_SHARES_MIN: Final = 2
+_SHARES_MAX: Final = 262_144
+_MILLI: Final = -3
+_SERVERS_MAX: Final = 3
+_SEARCHES_MAX: Final = 32
+_GUARANTEED_SCORE: Final = -997
+_BEST_EFFORT_SCORE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNames:
+    """How a node resolves names, and what it gives to pods."""
+
+    cluster_servers: Sequence[str] = ()
+    cluster_domain: str = ""
+    servers: Sequence[str] = ()
+    """Of the node itself."""
+    searches: Sequence[str] = ()
+    options: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a node adds to each pod."""
+
+    logs: str
+    memory_bytes: int
+    cgroup_root: str = "kubepods"
+    names: NodeNames = field(default_factory=NodeNames)
+    seccomp_default: bool = False
+
+
+def containers_of(pod: Object) -> list[Object]:
+    """Return all containers of a specification: init, regular, ephemeral."""
+    spec = pod["spec"]
+    return [
+        *(spec.get("initContainers") or ()),
+        *spec["containers"],
+        *(spec.get("ephemeralContainers") or ()),
+    ]
+
+
+def log_directory(pod: Object, logs: str) -> str:
+    """Return where the logs of a pod are."""
+    meta = pod["metadata"]
+    return f"{logs}/{meta['namespace']}_{meta['name']}_{meta['uid']}"
+
+
+def hostname(pod: Object) -> str:
+    """Return the host name of a pod's containers."""
+    spec = pod["spec"]
+    name: str = spec.get("hostnameOverride") or spec.get("hostname") or pod["metadata"]["name"]
+    return name[:63].rstrip("-.")
+
+
+def domain(pod: Object, cluster_domain: str) -> str:
+    """Return the domain of a pod's host name; empty: it has none."""
+    spec = pod["spec"]
+    if not spec.get("subdomain") or spec.get("hostnameOverride"):
+        return ""
+    return f"{spec['subdomain']}.{pod['metadata']['namespace']}.svc.{cluster_domain}"
+
+
+def qos_of(pod: Object) -> str:
+    """Return Guaranteed, Burstable or BestEffort."""
+    if given := (pod.get("status") or {}).get("qosClass"):
+        found: str = given
+        return found
+    spec = pod["spec"]
+    resources = [each.get("resources") or {} for each in containers_of(pod)]
+    if spec.get("resources"):
+        resources = [spec["resources"]]
+    given_any = any(
+        each.get(where, {}).get(name)
+        for each in resources
+        for where in ("requests", "limits")
+        for name in ("cpu", "memory")
+    )
+    if not given_any:
+        return "BestEffort"
+    for each in resources:
+        limits = each.get("limits") or {}
+        requests = {**limits, **(each.get("requests") or {})}
+        if any(
+            not limits.get(name) or limits[name] != requests[name] for name in ("cpu", "memory")
+        ):
+            return "Burstable"
+    return "Guaranteed"
+
+
+def is_critical(pod: Object) -> bool:
+    """Whether a pod comes before all others on its node."""
+    annotations = pod["metadata"].get("annotations") or {}
+    source = annotations.get("kubernetes.io/config.source", "api")
+    return source != "api" or (pod["spec"].get("priority") or 0) >= CRITICAL_PRIORITY
+
+
+def cgroup_of(pod: Object, root: str) -> str:
+    """Return the control group of a pod."""
+    qos = qos_of(pod)
+    middle = "" if qos == "Guaranteed" else f"{qos.lower()}/"
+    return f"{root}/{middle}pod{pod['metadata']['uid']}"
+
+
+def quantity(text: object, scale: int = 0) -> int:
+    """Return a quantity, rounded up, in units of 10**scale."""
+    return parse_quantity(str(text)).scaled_value(scale)
+
+
+def limits_of(pod: Object, container: Object, memory_bytes: int) -> Limits:
+    """Return what a container may use; memory_bytes: of the node."""
+    resources = container.get("resources") or {}
+    limits = resources.get("limits") or {}
+    requests = resources.get("requests") or {}
+    cpu_limit = quantity(limits.get("cpu", 0), _MILLI)
+    cpu = quantity(requests["cpu"], _MILLI) if "cpu" in requests else cpu_limit
+    asked = quantity(requests.get("memory", limits.get("memory", 0)))
+    return Limits(
+        _shares(cpu),
+        max(cpu_limit * _PERIOD_US // 1000, _QUOTA_MIN_US) if cpu_limit else 0,
+        quantity(limits.get("memory", 0)),
+        _oom_score(pod, asked, memory_bytes),
+    )
+
+
+def _shares(cpu_milli: int) -> int:
+    return min(max(cpu_milli * 1024 // 1000, _SHARES_MIN), _SHARES_MAX)
+
+
+def _oom_score(pod: Object, asked_bytes: int, memory_bytes: int) -> int:
+    if (pod["spec"].get("priority") or 0) >= NODE_CRITICAL_PRIORITY:
+        return _GUARANTEED_SCORE
+    qos = qos_of(pod)
+    if qos == "Guaranteed":
+        return _GUARANTEED_SCORE
+    if qos == "BestEffort":
+        return _BEST_EFFORT_SCORE
+    score = 1000 - 1000 * asked_bytes // max(memory_bytes, 1)
+    return min(max(score, 1000 + _GUARANTEED_SCORE), 999)
+
+
+def _pod_limits(pod: Object) -> Limits:
+    """Return the limits of the whole pod: only where each container has one."""
+    own = [limits_of(pod, each, 1) for each in pod["spec"]["containers"]]
+    shares = sum(each.cpu_shares for each in own)
+    quotas = [each.cpu_quota_us for each in own]
+    memory = [each.memory_bytes for each in own]
+    return Limits(
+        min(shares, _SHARES_MAX),
+        sum(quotas) if all(quotas) else 0,
+        sum(memory) if all(memory) else 0,
+    )
+
+
+def security_of(pod: Object, container: Object, *, seccomp_default: bool = False) -> Security:
+    """Return the rights of a container; the user of its image is left to the runtime."""
+    of_pod = pod["spec"].get("securityContext") or {}
+    own = container.get("securityContext") or {}
+    security = {**of_pod, **own}
+    capabilities = own.get("capabilities") or {}
+    groups = list(of_pod.get("supplementalGroups") or ())
+    if of_pod.get("fsGroup") is not None:
+        groups.append(of_pod["fsGroup"])
+    profile = security.get("seccompProfile") or {}
+    kind = profile.get("type") or ("RuntimeDefault" if seccomp_default else "Unconfined")
+    return Security(
+        security.get("runAsUser"),
+        security.get("runAsGroup"),
+        tuple(groups),
+        is_strict=of_pod.get("supplementalGroupsPolicy") == "Strict",
+        is_privileged=bool(own.get("privileged")),
+        added=tuple(capabilities.get("add") or ()),
+        dropped=tuple(capabilities.get("drop") or ()),
+        no_new_privileges=own.get("allowPrivilegeEscalation") is False,
+        has_read_only_root=bool(own.get("readOnlyRootFilesystem")),
+        seccomp=profile.get("localhostProfile", kind) if kind == "Localhost" else kind,
+    )
+
+
+def root_problem(pod: Object, container: Object, image_user: str) -> str:
+    """Return why a container that must not run as root cannot start; empty: it can."""
+    security = {
+        **(pod["spec"].get("securityContext") or {}),
+        **(container.get("securityContext") or {}),
+    }
+    if not security.get("runAsNonRoot"):
+        return ""
+    meta = pod["metadata"]
+    where = (
+        f'(pod: "{meta["name"]}_{meta["namespace"]}({meta["uid"]})", '
+        f"container: {container['name']})"
+    )
+    user = security.get("runAsUser")
+    if user is not None:
+        return f"container's runAsUser breaks non-root policy {where}" if user == 0 else ""
+    name = image_user.partition(":")[0]
+    if name in ("", "0"):
+        return f"container has runAsNonRoot and image will run as root {where}"
+    if not name.isdecimal():
+        return (
+            f"container has runAsNonRoot and image has non-numeric user ({name}), "
+            f"cannot verify user is non-root {where}"
+        )
+    return ""
+
+
+def names_of(pod: Object, names: NodeNames) -> tuple[list[str], list[str], list[str]]:
+    """Return servers, searches and options by which a pod resolves names."""
+    spec = pod["spec"]
+    policy = spec.get("dnsPolicy", "ClusterFirst")
+    is_cluster = policy == "ClusterFirstWithHostNet" or (
+        policy == "ClusterFirst" and not spec.get("hostNetwork")
+    )
+    if policy == "None":
+        found: tuple[list[str], list[str], list[str]] = ([], [], [])
+    elif is_cluster and names.cluster_servers:
+        base = names.cluster_domain
+        space = pod["metadata"]["namespace"]
+        own = [f"{space}.svc.{base}", f"svc.{base}", base] if base else []
+        found = (list(names.cluster_servers), [*own, *names.searches], ["ndots:5"])
+    else:
+        found = (list(names.servers), list(names.searches), list(names.options))
+    given = spec.get("dnsConfig") or {}
+    options = {each.partition(":")[0]: each for each in found[2]}
+    for each in given.get("options") or ():
+        value = each.get("value")
+        options[each["name"]] = f"{each['name']}:{value}" if value else each["name"]
+    servers = list(dict.fromkeys([*found[0], *(given.get("nameservers") or ())]))
+    searches = list(dict.fromkeys([*found[1], *(given.get("searches") or ())]))
+    return servers[:_SERVERS_MAX], searches[:_SEARCHES_MAX], list(options.values())
+
+
+def sandbox_of(pod: Object, node: NodeSettings, handler: str = "") -> Sandbox:
+    """Return what the containers of a pod share."""
+    meta, spec = pod["metadata"], pod["spec"]
+    servers, searches, options = names_of(pod, node.names)
+    context = spec.get("securityContext") or {}
+    regular = [security_of(pod, each) for each in containers_of(pod)]
+    return Sandbox(
+        meta["uid"],
+        meta["name"],
+        meta["namespace"],
+        "" if spec.get("hostNetwork") else hostname(pod),
+        log_directory(pod, node.logs),
+        meta.get("labels") or {},
+        meta.get("annotations") or {},
+        cgroup_of(pod, node.cgroup_root),
+        _pod_limits(pod),
+        servers,
+        searches,
+        options,
+        tuple(_ports(pod)),
+        {each["name"]: each["value"] for each in context.get("sysctls") or ()},
+        Security(
+            context.get("runAsUser"),
+            context.get("runAsGroup"),
+            regular[0].groups if regular else (),
+            is_privileged=any(each.is_privileged for each in regular),
+            seccomp="RuntimeDefault",
+        ),
+        handler,
+        has_host_network=bool(spec.get("hostNetwork")),
+        has_host_pids=bool(spec.get("hostPID")),
+        has_host_ipc=bool(spec.get("hostIPC")),
+        shares_pids=bool(spec.get("shareProcessNamespace")),
+    )
+
+
+def _ports(pod: Object) -> Iterator[Port]:
+    for container in containers_of(pod):
+        for each in container.get("ports") or ():
+            yield Port(
+                each["containerPort"],
+                each.get("hostPort", 0),
+                each.get("protocol", "TCP"),
+                each.get("hostIP", ""),
+            )
+
+
+def requests_of(pod: Object) -> Mapping[str, int]:
+    """Return what a pod asks of its node: cpu in thousandths, the rest in units.
+
+    Init containers run one after the other, sidecars stay beside those that follow.
+    """
+    total: dict[str, int] = {}
+    stays: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    for container in pod["spec"].get("initContainers") or ():
+        asked = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            stays = _sum(stays, asked)
+            asked = stays
+        else:
+            asked = _sum(stays, asked)
+        highest = {name: max(highest.get(name, 0), asked.get(name, 0)) for name in highest | asked}
+    for container in pod["spec"]["containers"]:
+        total = _sum(total, _requests(container))
+    total = _sum(total, stays)
+    found = {name: max(total.get(name, 0), highest.get(name, 0)) for name in total | highest}
+    if own := (pod["spec"].get("resources") or {}):
+        found |= _requests({"resources": own})
+    overhead = {"resources": {"requests": pod["spec"].get("overhead") or {}}}
+    return _sum(found, _requests(overhead))
+
+
+def _requests(container: Object) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: in_units(name, value) for name, value in given.items()}
+
+
+def in_units(name: str, value: object) -> int:
+    """Return an amount of a resource: cpu in thousandths, the rest in units."""
+    return quantity(value, _MILLI if name == "cpu" else 0)
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

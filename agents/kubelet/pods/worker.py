@@ -1,0 +1,289 @@
+"""Which containers of a pod start and stop now.
+
+    init containers, one after the other ─► regular containers, all at once
+         └ sidecars (restartPolicy Always) stay, and end after the regular ones
+    ephemeral containers start at any time, once
+
+    plan = step(pod, containers, memory, now_s)
+
+`step` is pure but for `memory`, which belongs to one pod: its back-off and the errors of starts.
+It is called after every change; what it plans is carried out once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.kubelet.pods.probes import Results, failed_probe, is_started
+from kvstack.agents.kubelet.pods.restarts import (
+    BackOff,
+    restarts_all,
+    should_restart,
+    should_restart_init,
+)
+from kvstack.agents.kubelet.runtime.runtime import Container
+from kvstack.apiserver.objects.times import parse_time
+
+Object: TypeAlias = dict[str, Any]
+
+GRACE_MIN_S: Final = 2.0
+"""No container gets less to end."""
+DEADLINE_MESSAGE: Final = "Pod was active on the node longer than the specified deadline"
+_DEFAULT_GRACE_S: Final = 30
+_START_RETRY_S: Final = 10.0
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Why a container does not run though it should."""
+
+    reason: str
+    message: str
+    until_s: float
+    is_told: bool = False
+    """Whether an event told of it."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of one pod between steps."""
+
+    back_off: BackOff = field(default_factory=BackOff)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    """By name of the container."""
+    results: Results = field(default_factory=dict)
+    """Of probes."""
+    forgotten: set[str] = field(default_factory=set)
+    """Ids of containers from before all of the pod's were restarted."""
+    is_restarting_all: bool = False
+    has_sandbox: bool = False
+    has_failed: bool = False
+    """An init container failed for good, or the pod ran too long: it ends."""
+    reason: str = ""
+    message: str = ""
+    """Of the pod's status, if it ends by the node's will."""
+    is_disrupted: bool = False
+    """Whether the node ends the pod for its own sake."""
+    grace_s: float | None = None
+    """How long its containers have to end, if the node says so."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be done now."""
+
+    starts: list[tuple[Object, int]] = field(default_factory=list)
+    """Containers of the spec, with attempts."""
+    stops: list[tuple[Container, float]] = field(default_factory=list)
+    """Containers that run, with the seconds they have to end."""
+    again_s: float | None = None
+    """When something is due though nothing changes."""
+    is_over: bool = False
+    """Whether nothing runs, and nothing will."""
+
+
+def is_sidecar(container: Object) -> bool:
+    """Whether an init container stays while the regular ones run."""
+    return container.get("restartPolicy") == "Always"
+
+
+def newest(containers: Iterable[Container]) -> dict[str, Container]:
+    """Return the newest container of each name; they come oldest first."""
+    return {each.name: each for each in containers}
+
+
+def is_changed(container: Object, found: Container) -> bool:
+    """Whether a container runs another image than its specification names now."""
+    return bool(found.spec_image) and found.spec_image != container["image"]
+
+
+def grace_s(pod: Object) -> float:
+    """Return the seconds that containers have to end."""
+    meta, spec = pod["metadata"], pod["spec"]
+    grace = meta.get("deletionGracePeriodSeconds")
+    if grace is None:
+        grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
+    return max(float(grace), GRACE_MIN_S)
+
+
+def is_ended(pod: Object) -> bool:
+    """Whether a pod's status says that it is over."""
+    return (pod.get("status") or {}).get("phase") in _ENDED
+
+
+def step(pod: Object, containers: Sequence[Container], memory: Memory, now_s: float) -> Plan:
+    """Return what is to be done for a pod now."""
+    plan = Plan()
+    known = newest(containers)
+    if pod["metadata"].get("deletionTimestamp") or is_ended(pod) or memory.has_failed:
+        _end(pod, known, memory, plan)
+        return plan
+    if _is_too_old(pod, now_s, plan):
+        memory.has_failed = True
+        memory.reason, memory.message = "DeadlineExceeded", DEADLINE_MESSAGE
+        _end(pod, known, memory, plan)
+        return plan
+    if _restarts_all(pod, known, memory, plan):
+        return plan
+    attempts = {name: each.attempt + 1 for name, each in known.items()}
+    known = newest(each for each in containers if each.id not in memory.forgotten)
+    _start_ephemeral(pod, known, plan)
+    is_done = _start_inits(pod, known, memory, now_s, plan)
+    if is_done is None:
+        memory.has_failed = True
+        _end(pod, known, memory, plan)
+    elif is_done:
+        _start_regular(pod, known, memory, now_s, plan)
+    plan.starts = [(each, attempts.get(each["name"], 0)) for each, _ in plan.starts]
+    return plan
+
+
+def _restarts_all(pod: Object, known: Mapping[str, Container], memory: Memory, plan: Plan) -> bool:
+    """Begin the whole pod anew if a container's rule says so; return whether it is ending."""
+    current = {name: each for name, each in known.items() if each.id not in memory.forgotten}
+    if not memory.is_restarting_all:
+        memory.is_restarting_all = any(
+            not current[each["name"]].is_running
+            and restarts_all(each, current[each["name"]].exit_code)
+            for each in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+            if each["name"] in current
+        )
+    if not memory.is_restarting_all:
+        return False
+    running = [each for each in current.values() if each.is_running]
+    plan.stops += [(each, GRACE_MIN_S) for each in running]
+    if not running:
+        memory.forgotten = {each.id for each in known.values()}
+        memory.is_restarting_all = False
+        memory.waiting.clear()
+    return bool(running)
+
+
+def _start_ephemeral(pod: Object, known: Mapping[str, Container], plan: Plan) -> None:
+    for container in pod["spec"].get("ephemeralContainers") or ():
+        if container["name"] not in known:
+            plan.starts.append((container, 0))
+
+
+def _is_too_old(pod: Object, now_s: float, plan: Plan) -> bool:
+    """Whether a pod has run longer than it may; if not, it is looked at again then."""
+    deadline_s = pod["spec"].get("activeDeadlineSeconds")
+    started = (pod.get("status") or {}).get("startTime")
+    if deadline_s is None or started is None:
+        return False
+    rest_s: float = parse_time(started).seconds + deadline_s - now_s
+    if rest_s > 0:
+        _look_again(plan, rest_s)
+    return rest_s <= 0
+
+
+def _start_inits(
+    pod: Object, known: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
+) -> bool | None:
+    """Bring init containers forward; return whether regular ones may start, None: never."""
+    spec = pod["spec"]
+    is_initialized = any(each["name"] in known for each in spec["containers"])
+    for container in spec.get("initContainers") or ():
+        found = known.get(container["name"])
+        if is_sidecar(container):
+            if found is None or not found.is_running:
+                _start(container, found, memory, now_s, plan)
+                if not is_initialized:
+                    return False
+                continue
+            _stop_unhealthy(pod, container, found, memory, plan)
+            if not is_initialized and not is_started(container, found, memory.results):
+                return False
+            continue
+        if is_initialized:
+            continue
+        if found is None:
+            _start(container, None, memory, now_s, plan)
+            return False
+        if found.is_running:
+            return False
+        if found.exit_code == 0:
+            continue
+        if should_restart_init(pod, container, found.exit_code):
+            _start(container, found, memory, now_s, plan)
+            return False
+        return None
+    return True
+
+
+def _start_regular(
+    pod: Object, known: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
+) -> None:
+    is_kept = False
+    for container in pod["spec"]["containers"]:
+        found = known.get(container["name"])
+        if found is not None and found.is_running:
+            is_kept = True
+            _stop_unhealthy(pod, container, found, memory, plan)
+        elif found is None or should_restart(pod, container, found.exit_code):
+            is_kept = True
+            _start(container, found, memory, now_s, plan)
+    if not is_kept:
+        plan.starts.clear()  # sidecars are not begun again for what is over
+        _end(pod, known, memory, plan)
+
+
+def _stop_unhealthy(
+    pod: Object, container: Object, found: Container, memory: Memory, plan: Plan
+) -> None:
+    """Stop a container that fails a probe, or has another image now, so that it starts again."""
+    kind = failed_probe(found, memory.results)
+    if not kind and is_changed(container, found):
+        plan.stops.append((found, grace_s(pod)))
+    if not kind:
+        return
+    own = (container.get(f"{kind}Probe") or {}).get("terminationGracePeriodSeconds")
+    plan.stops.append((found, grace_s(pod) if own is None else max(float(own), GRACE_MIN_S)))
+
+
+def _start(
+    container: Object, last: Container | None, memory: Memory, now_s: float, plan: Plan
+) -> None:
+    """Start a container, unless it has to wait."""
+    name = container["name"]
+    waiting = memory.waiting.get(name)
+    if waiting is not None and waiting.until_s > now_s:
+        _look_again(plan, waiting.until_s - now_s)
+        return
+    if last is not None:
+        rest_s = memory.back_off.rest_s(name, last.finished_s, now_s)
+        if rest_s > 0:
+            memory.waiting[name] = Waiting("CrashLoopBackOff", "", now_s + rest_s)
+            _look_again(plan, rest_s)
+            return
+        memory.back_off.restarted(name, last.finished_s, now_s)
+    memory.waiting.pop(name, None)
+    plan.starts.append((container, 0 if last is None else last.attempt + 1))
+
+
+def not_started(memory: Memory, name: str, reason: str, message: str, now_s: float) -> None:
+    """Remember that a container could not be started; it is tried again later."""
+    memory.waiting[name] = Waiting(reason, message, now_s + _START_RETRY_S)
+
+
+def _look_again(plan: Plan, after_s: float) -> None:
+    plan.again_s = after_s if plan.again_s is None else min(plan.again_s, after_s)
+
+
+def _end(pod: Object, known: Mapping[str, Container], memory: Memory, plan: Plan) -> None:
+    """Stop what runs: regular containers first, then sidecars in reverse order."""
+    grace = grace_s(pod)
+    if memory.grace_s is not None:
+        grace = max(min(grace, memory.grace_s), GRACE_MIN_S)
+    sidecars = [each["name"] for each in pod["spec"].get("initContainers") or ()]
+    running = {name: each for name, each in known.items() if each.is_running}
+    first = [each for name, each in running.items() if name not in sidecars]
+    if first:
+        plan.stops += [(each, grace) for each in first]
+    else:
+        last = next((name for name in reversed(sidecars) if name in running), None)
+        if last is not None:
+            plan.stops.append((running[last], grace))
+    plan.is_over = not running
+    plan.again_s = None

@@ -1,0 +1,89 @@
+"""What a container needs before it starts: its variables, mounts, rights and limits."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from kvstack.agents.client.object_store import ObjectStore
+from kvstack.agents.kubelet.pods.environment import (
+    Addresses,
+    Objects,
+    expand,
+    variables,
+)
+from kvstack.agents.kubelet.pods.sandboxes import (
+    NodeSettings,
+    limits_of,
+    sandbox_of,
+    security_of,
+)
+from kvstack.agents.kubelet.runtime.runtime import Wanted
+from kvstack.agents.kubelet.volumes import directories
+from kvstack.agents.kubelet.volumes.pod_volumes import Places
+
+Object: TypeAlias = dict[str, Any]
+
+
+class Preparation:
+    """Prepares containers of one node."""
+
+    def __init__(
+        self, services: ObjectStore, settings: NodeSettings, allocatable: Mapping[str, str]
+    ) -> None:
+        """services: those that variables tell of."""
+        self._services = services
+        self._settings = settings
+        self._allocatable = allocatable
+
+    def wanted(
+        self,
+        pod: Object,
+        container: Object,
+        attempt: int,
+        directory: Path,
+        places: Places,
+        objects: Objects,
+        addresses: Addresses,
+        *,
+        image_id: str = "",
+        target: str = "",
+        handler: str = "",
+    ) -> Wanted:
+        """Return what the runtime is to start; raises ConfigurationError, OSError."""
+        environment = variables(
+            pod, container, objects, self._seen_services(pod), addresses, self._allocatable
+        )
+        mounts = directories.mounts(pod, container, places, environment)
+        if all(each.target != "/etc/hosts" for each in mounts):
+            domain = self._settings.names.cluster_domain
+            mounts.append(directories.write_hosts(directory, pod, addresses.pod, domain))
+        default = self._settings.seccomp_default
+        return Wanted(
+            sandbox_of(pod, self._settings, handler),
+            container["name"],
+            attempt,
+            container["image"],
+            image_id,
+            command=[expand(each, environment) for each in container.get("command") or ()],
+            arguments=[expand(each, environment) for each in container.get("args") or ()],
+            environment=environment,
+            directory=container.get("workingDir") or "",
+            mounts=mounts,
+            security=security_of(pod, container, seccomp_default=default),
+            limits=limits_of(pod, container, self._settings.memory_bytes),
+            has_tty=bool(container.get("tty")),
+            has_stdin=bool(container.get("stdin")),
+            has_stdin_once=bool(container.get("stdinOnce")),
+            target=target,
+            termination_path=container.get("terminationMessagePath") or "/dev/termination-log",
+            falls_back_to_logs=container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
+        )
+
+    def _seen_services(self, pod: Object) -> list[Object]:
+        """Return the services that variables tell of: the API's, and those of the namespace."""
+        kubernetes = self._services.get("default/kubernetes")
+        own: list[Object] = []
+        if pod["spec"].get("enableServiceLinks", True):
+            own = self._services.in_namespace(pod["metadata"]["namespace"])
+        first = [] if kubernetes is None or kubernetes in own else [kubernetes]
+        return [*first, *own]

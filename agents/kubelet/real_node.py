@@ -1,0 +1,260 @@
+"""One node that runs containers: its runtime, its kubelet, its HTTPS API, put together.
+
+    node = RealNode(api, clock, chance, logger, RealNodeOptions("me", "ca.crt"))
+    await node.start(); …; await node.stop()
+
+Containers end with the node's process, or live on and are found again (`ends_with_node`).
+"""
+
+import asyncio
+import datetime as dt
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet import bootstrap, node
+from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
+from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.runtime.process.images import Images
+from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessOptions, ProcessRuntime
+from kvstack.agents.kubelet.runtime.runtime import Runtime
+from kvstack.agents.kubelet.server.access import Access
+from kvstack.agents.kubelet.server.server import KubeletServer
+from kvstore.errors import ConfigError
+from kvstore.http.serving.answer import Answer
+from kvstore.http.serving.listeners import KeyPair, Listener
+from kvstore.http.serving.request import Request
+from kvstore.http.serving.server import HttpServer
+from kvstore.logger import Logger
+
+_LIFETIME: Final = dt.timedelta(days=365)
+_RENEWED_BEFORE: Final = dt.timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class RealNodeOptions:
+    """Settings of a node."""
+
+    name: str
+    client_ca: str
+    """File of the authority that vouches for the API server's client certificate."""
+    ip: str = "127.0.0.1"
+    address: str = "127.0.0.1"
+    """Where the HTTPS API listens."""
+    port: int = 10250
+    """0: any."""
+    root: Path = Path("/var/lib/kvstack-node")
+    labels: dict[str, str] = field(default_factory=dict)
+    has_host_image: bool = False
+    """Whether `host:latest`, the node's own files, is an image."""
+    images: Path | None = None
+    """The folder of images; None: in the root."""
+    ends_with_node: bool = True
+    """Whether containers end when this process does, however it ends."""
+    kubelet: KubeletOptions | None = None
+    """Settings of the kubelet; None: what the others say."""
+    ignores_limits: bool = False
+    runtime_endpoint: str = ""
+    """Socket of a container engine; empty: containers are processes of this machine."""
+    image_endpoint: str = ""
+    configuration: dict[str, Any] = field(default_factory=dict)
+    """What /configz shows, and what says how clients are known."""
+    pki: Path | None = None
+    """Of certificates; None: in the root."""
+    port_may_differ: bool = False
+    """Whether any port will do where the wanted one is taken."""
+
+
+class RealNode:
+    """A node; all of it belongs to one loop."""
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        options: RealNodeOptions,
+    ) -> None:
+        """Put the parts together; the API is asked as a user that may what kubelets may."""
+        self._options = options
+        self._clock = clock
+        self._api = api
+        self._logger = logger
+        self.runtime: Final[Runtime] = self._make_runtime()
+        self.kubelet: Final = Kubelet(
+            api,
+            self.runtime,
+            node.look(_existing(options.root)),
+            clock,
+            chance,
+            logger,
+            options.kubelet
+            or KubeletOptions(
+                options.name,
+                options.ip,
+                options.root,
+                options.port,
+                status=StatusOptions(labels=options.labels),
+                ignores_limits=options.ignores_limits,
+            ),
+        )
+        authentication = options.configuration.get("authentication") or {}
+        mode = (options.configuration.get("authorization") or {}).get("mode", "Webhook")
+        self._access = Access(
+            api,
+            options.name,
+            clock,
+            anonymous=(authentication.get("anonymous") or {}).get("enabled", False),
+            reviews_tokens=(authentication.get("webhook") or {}).get("enabled", True),
+            allows_all=mode == "AlwaysAllow",
+        )
+        self._server: KubeletServer | None = None
+        self._health: HttpServer | None = None
+
+    def _make_runtime(self) -> Runtime:
+        options = self._options
+        if options.runtime_endpoint:
+            from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
+
+            logs = (options.kubelet.logs if options.kubelet else None) or options.root / "logs"
+            engine = CriOptions(
+                options.runtime_endpoint, options.root, logs, options.image_endpoint
+            )
+            return CriRuntime(engine, self._clock, self._logger, self._ended)
+        images = Images(options.images or options.root / "images", has_host=options.has_host_image)
+        settings = ProcessOptions(options.root, ends_with_node=options.ends_with_node)
+        return ProcessRuntime(settings, images, self._clock, self._ended)
+
+    async def start(self) -> None:
+        """Listen, register and run pods; ConfigError for what cannot be used."""
+        if os.geteuid() != 0:
+            raise ConfigError("a node needs root")
+        options = self._options
+        options.root.mkdir(mode=0o750, parents=True, exist_ok=True)
+        pair = await self._pair()
+        host = f"[{options.address}]" if ":" in options.address else options.address
+        url = f"https://{host}:{options.port}"
+        await self.runtime.open()
+        try:
+            self._server = await self._serve(url, pair)
+        except ConfigError:
+            if not options.port_may_differ:
+                raise
+            self._server = await self._serve(f"https://{host}:0", pair)
+        server = self._server
+        given = options.configuration
+        if given.get("healthzPort"):
+            address = f"http://{given['healthzBindAddress']}:{given['healthzPort']}"
+            self._health = HttpServer([Listener(address, "healthz")], _healthy)
+            await self._health.start()
+        await self.kubelet.start(urlsplit(server.urls[0]).port or options.port)
+
+    async def _pair(self) -> KeyPair:
+        """Return what clients are shown: given files, a signed certificate, or one of its own."""
+        options, given = self._options, self._options.configuration
+        if given.get("tlsCertFile"):
+            return KeyPair(given["tlsCertFile"], given["tlsPrivateKeyFile"])
+        if given.get("serverTLSBootstrap"):
+            pki, names = options.pki or options.root / "pki", (options.ip, options.name)
+            file = await bootstrap.serving(self._api, pki, options.name, names, self._clock)
+            return KeyPair(str(file), str(file))
+        return await asyncio.to_thread(_certificate, options, self._clock.now_s())
+
+    async def _serve(self, url: str, pair: KeyPair) -> KubeletServer:
+        ca = self._options.client_ca
+        server = KubeletServer(
+            self.kubelet,
+            self._access,
+            self._clock,
+            url,
+            pair,
+            ca,
+            self._options.configuration,
+        )
+        await server.start()
+        return server
+
+    async def stop(self) -> None:
+        """End everything; containers, too, if they end with the node."""
+        for server in (self._server, self._health):
+            if server is not None:
+                await server.stop()
+        await self.kubelet.stop()
+        await self.runtime.close()
+
+    def _ended(self, uid: str) -> None:
+        self.kubelet.container_ended(uid)
+
+
+def _existing(path: Path) -> Path:
+    """Return a path, or the nearest directory above it that is there."""
+    return next(each for each in (path, *path.absolute().parents) if each.is_dir())
+
+
+async def _healthy(request: Request, answer: Answer) -> None:
+    """Answer whether the node lives, to whoever asks on the machine."""
+    is_known = request.target.partition("?")[0] in ("/healthz", "/healthz/ping")
+    code, text = (200, b"ok") if is_known else (404, b"404 page not found\n")
+    answer.send(code, [("Content-Type", "text/plain; charset=utf-8")], text)
+
+
+def own_address() -> str:
+    """Return the address of this machine towards others; the loopback's if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+    return address
+
+
+def _certificate(options: RealNodeOptions, now_s: float) -> KeyPair:
+    """Return the certificate that is shown to clients, signed by itself; made if need be."""
+    directory = options.pki or options.root / "pki"
+    cert_file, key_file = directory / "kubelet.crt", directory / "kubelet.key"
+    now = dt.datetime.fromtimestamp(now_s, dt.UTC)
+    if cert_file.exists() and key_file.exists():
+        known = x509.load_pem_x509_certificate(cert_file.read_bytes())
+        if known.not_valid_after_utc - now > _RENEWED_BEFORE:
+            return KeyPair(str(cert_file), str(key_file))
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{options.name}@{int(now_s)}")])
+    names: list[x509.GeneralName] = [x509.DNSName(options.name)]
+    names.append(x509.IPAddress(ipaddress.ip_address(options.ip)))
+    cert = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + _LIFETIME)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    descriptor = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(pem)
+    cert_file.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
+    return KeyPair(str(cert_file), str(key_file))

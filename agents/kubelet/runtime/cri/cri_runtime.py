@@ -1,0 +1,519 @@
+"""Runs containers with a container engine; see the package.
+
+runtime = CriRuntime(CriOptions("unix:///run/containerd/containerd.sock", root), clock, on_change)
+
+What the engine has is listed every second, and after each change that is made here.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.message import Message
+
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet.runtime.cri import specs, streams
+from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
+from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
+from kvstack.agents.kubelet.runtime.last_words import last_words
+from kvstack.agents.kubelet.runtime.runtime import (
+    ConnectError,
+    Container,
+    Image,
+    ImageMissingError,
+    Sandbox,
+    StartError,
+    Stream,
+    Usage,
+    Wanted,
+)
+from kvstore.errors import ConfigError
+from kvstore.logger import Logger
+
+_LIST_EVERY_S: Final = 1.0
+_DOWN_AFTER_S: Final = 30.0
+_SANDBOX_S: Final = 240.0
+_STOP_MORE_S: Final = 120.0
+_GONE: Final = "NOT_FOUND"
+_NOT_HONOURED: Final = ("hostUsers", "seLinuxOptions", "appArmorProfile", "procMount")
+
+
+@dataclass(frozen=True, slots=True)
+class CriOptions:
+    """Settings of a runtime."""
+
+    endpoint: str
+    root: Path
+    """The node's directory."""
+    logs: Path
+    image_endpoint: str = ""
+    """Empty: the same."""
+
+
+class _Sandbox:
+    """What is known of the newest sandbox of a pod."""
+
+    __slots__ = ("address", "attempt", "config", "id", "is_ready")
+
+    def __init__(self, number: str, attempt: int, *, is_ready: bool) -> None:
+        self.id = number
+        self.attempt = attempt
+        self.is_ready = is_ready
+        self.address = ""
+        self.config: cri.PodSandboxConfig | None = None
+
+
+class CriRuntime:
+    """Runs containers; all of it belongs to one loop."""
+
+    pulls_images: Final = True
+    has_network: Final = True
+
+    def __init__(
+        self,
+        options: CriOptions,
+        clock: Clock,
+        logger: Logger,
+        on_change: Callable[[str], None],
+    ) -> None:
+        """on_change: called with the uid of a pod one of whose containers changed."""
+        self._options = options
+        self._clock = clock
+        self._logger = logger
+        self._on_change = on_change
+        self._client = CriClient(options.endpoint)
+        self._image_client = (
+            CriClient(options.image_endpoint) if options.image_endpoint else self._client
+        )
+        self._containers: dict[str, Container] = {}
+        self._sandboxes: dict[str, list[_Sandbox]] = {}  # by uid, the newest last
+        self._removed: set[str] = set()  # sandboxes that a list may still have
+        self._listed_s = 0.0
+        self._problem = "container runtime status check may not have completed yet"
+        self._tasks: list[asyncio.Task[None]] = []
+        self.name = ""
+        self.version = ""
+
+    async def open(self) -> None:
+        """Ask who the engine is, and what it has; raises ConfigError."""
+        try:
+            request = cri.VersionRequest(version="0.1.0")
+            answer = await self._client.call("Version", request, cri.VersionResponse)
+            self.name, self.version = answer.runtime_name, answer.runtime_version
+            await self._look()
+            await self._check()
+        except CriError as error:
+            raise ConfigError(f"the container engine does not answer: {error.text}") from error
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep_looking(), name="containers of the engine")]
+
+    async def close(self) -> None:
+        """Let the containers be."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close()
+        if self._image_client is not self._client:
+            await self._image_client.close()
+
+    def problem(self) -> str:
+        """Return why the node is not ready because of the engine."""
+        if self._clock.monotonic_s() - self._listed_s > _DOWN_AFTER_S:
+            return "container runtime is down"
+        return self._problem
+
+    def unsupported(self, field: str) -> bool:
+        """Whether a field of pods cannot be honoured."""
+        return field in _NOT_HONOURED
+
+    def pod_uids(self) -> Collection[str]:
+        """Return the pods of which there is anything."""
+        return {*self._sandboxes, *(each.pod_uid for each in self._containers.values())}
+
+    def of_pod(self, uid: str) -> Sequence[Container]:
+        """Return the containers of a pod, oldest first."""
+        found = [each for each in self._containers.values() if each.pod_uid == uid]
+        return sorted(found, key=lambda each: (each.name, each.attempt))
+
+    def address(self, uid: str) -> str:
+        """Return the address of a pod."""
+        known = self._sandboxes.get(uid)
+        return known[-1].address if known else ""
+
+    # What the engine has.
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(_LIST_EVERY_S)
+            try:
+                await self._look()
+                await self._check()
+            except CriError as error:
+                self._logger.warning("the container engine does not answer", error=error.text)
+
+    async def _check(self) -> None:
+        answer = await self._client.call("Status", cri.StatusRequest(), cri.StatusResponse)
+        conditions = {each.type: each for each in answer.status.conditions}
+        problems = []
+        for type_, what in (("RuntimeReady", ""), ("NetworkReady", " network")):
+            found = conditions.get(type_)
+            if found is not None and not found.status:
+                problems.append(
+                    f"container runtime{what} not ready: {type_}=false reason:{found.reason} "
+                    f"message:{found.message}"
+                )
+        self._problem = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+        if not problems:
+            self._problem = ""
+
+    async def _look(self) -> None:
+        """List what the engine has, and tell of pods of which something changed."""
+        sandboxes = await self._client.call(
+            "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
+        )
+        listed = await self._client.call(
+            "ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse
+        )
+        self._listed_s = self._clock.monotonic_s()
+        changed = await self._take_sandboxes(sandboxes.items)
+        seen = set()
+        for each in listed.containers:
+            uid = each.labels.get(specs.POD_UID)
+            if not uid or specs.CONTAINER_NAME not in each.labels:
+                continue
+            seen.add(each.id)
+            known = self._containers.get(each.id)
+            runs = each.state == cri.CONTAINER_RUNNING
+            if each.state == cri.CONTAINER_CREATED and known is None:
+                continue  # it is about to start, or never will
+            if known is None or known.is_running is not runs:
+                await self._refresh(each.id)
+                changed.add(uid)
+        for number in [each for each in self._containers if each not in seen]:
+            changed.add(self._containers.pop(number).pod_uid)
+        for uid in changed:
+            self._on_change(uid)
+
+    async def _take_sandboxes(self, listed: Sequence[cri.PodSandbox]) -> set[str]:
+        fresh: dict[str, list[_Sandbox]] = {}
+        changed = set()
+        for each in sorted(listed, key=lambda one: one.created_at):
+            uid = each.labels.get(specs.POD_UID)
+            if not uid or each.id in self._removed:
+                continue
+            is_ready = each.state == cri.SANDBOX_READY
+            known = next((one for one in self._sandboxes.get(uid, ()) if one.id == each.id), None)
+            if known is None:
+                known = _Sandbox(each.id, each.metadata.attempt, is_ready=is_ready)
+                if is_ready:
+                    await self._read_address(known)
+            if known.is_ready is not is_ready:
+                known.is_ready = is_ready
+                changed.add(uid)
+            fresh.setdefault(uid, []).append(known)
+        self._sandboxes = fresh
+        self._removed &= {each.id for each in listed}
+        return changed
+
+    async def _read_address(self, sandbox: _Sandbox) -> None:
+        request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox.id)
+        with contextlib.suppress(CriError):  # it went meanwhile
+            answer = await self._client.call(
+                "PodSandboxStatus", request, cri.PodSandboxStatusResponse
+            )
+            sandbox.address = answer.status.network.ip
+
+    async def _refresh(self, number: str) -> Container | None:
+        """Read what the engine says of a container; None: it is gone."""
+        request = cri.ContainerStatusRequest(container_id=number)
+        try:
+            answer = await self._client.call(
+                "ContainerStatus", request, cri.ContainerStatusResponse
+            )
+        except CriError as error:
+            if error.code != _GONE:
+                raise
+            return None
+        status = answer.status
+        found = self._containers.get(number)
+        if found is None:
+            found = self._containers[number] = _container(status)
+        found.is_running = status.state == cri.CONTAINER_RUNNING
+        if status.started_at:
+            found.started_s = status.started_at / 1e9
+        if not found.is_running:
+            found.exit_code, found.reason = status.exit_code, status.reason
+            found.finished_s = (status.finished_at or status.created_at) / 1e9
+            found.message = await asyncio.to_thread(_last_words, status) or status.message
+        return found
+
+    # Sandboxes and images.
+
+    async def make_sandbox(self, sandbox: Sandbox) -> bool:
+        """Run a sandbox, unless one is ready; raises StartError."""
+        known = self._sandboxes.get(sandbox.uid, [])
+        if known and known[-1].is_ready:
+            if known[-1].config is None:
+                known[-1].config = specs.sandbox_config(sandbox, known[-1].attempt)
+            return False
+        attempt = known[-1].attempt + 1 if known else 0
+        config = specs.sandbox_config(sandbox, attempt)
+        await asyncio.to_thread(os.makedirs, sandbox.log_directory, 0o755, exist_ok=True)
+        request = cri.RunPodSandboxRequest(config=config, runtime_handler=sandbox.handler)
+        try:
+            answer = await self._client.call(
+                "RunPodSandbox", request, cri.RunPodSandboxResponse, _SANDBOX_S
+            )
+        except CriError as error:
+            raise StartError("FailedCreatePodSandBox", error.text) from error
+        made = _Sandbox(answer.pod_sandbox_id, attempt, is_ready=True)
+        made.config = config
+        await self._read_address(made)
+        self._sandboxes[sandbox.uid] = [*known, made]
+        return bool(known)
+
+    async def find_image(self, name: str) -> Image:
+        """Return an image of the engine; raises ImageMissingError, StartError."""
+        request = cri.ImageStatusRequest(image=cri.ImageSpec(image=name))
+        try:
+            answer = await self._image_client.call("ImageStatus", request, cri.ImageStatusResponse)
+        except CriError as error:
+            raise StartError("ImageInspectError", error.text) from error
+        if not answer.image.id:
+            raise ImageMissingError(name)
+        return _image(answer.image)
+
+    async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
+        """Let the engine pull an image, with each of the credentials in turn; raises StartError."""
+        for last, login in _with_last(credentials or [{}]):
+            auth = cri.AuthConfig(
+                username=login.get("username", ""),
+                password=login.get("password", ""),
+                identity_token=login.get("token", ""),
+            )
+            request = cri.PullImageRequest(image=cri.ImageSpec(image=name), auth=auth)
+            try:
+                await self._image_client.call(
+                    "PullImage", request, cri.PullImageResponse, timeout_s=None
+                )
+            except CriError as error:
+                if last:
+                    raise StartError("ErrImagePull", error.text) from error
+            else:
+                break
+        try:
+            return await self.find_image(name)
+        except ImageMissingError as error:
+            raise StartError("ErrImagePull", f'image "{name}" is gone after its pull') from error
+
+    async def images(self) -> Sequence[Image]:
+        """Return the images of the engine."""
+        answer = await self._image_client.call(
+            "ListImages", cri.ListImagesRequest(), cri.ListImagesResponse
+        )
+        return [_image(each) for each in answer.images]
+
+    async def remove_image(self, image_id: str) -> None:
+        """Remove an image."""
+        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image_id))
+        await self._image_client.call("RemoveImage", request, cri.RemoveImageResponse)
+
+    # Containers.
+
+    async def start(self, wanted: Wanted) -> Container:
+        """Start a container in its pod's sandbox; raises StartError."""
+        uid = wanted.sandbox.uid
+        sandbox = self._sandboxes[uid][-1]
+        message = self._options.root / "pods" / uid / "containers" / wanted.name
+        message /= f"{wanted.attempt:08x}"
+        logs = Path(wanted.sandbox.log_directory) / wanted.name
+        await asyncio.to_thread(_make_places, message, logs)
+        request = cri.CreateContainerRequest(
+            pod_sandbox_id=sandbox.id,
+            config=specs.container_config(wanted, str(message)),
+            sandbox_config=sandbox.config,
+        )
+        try:
+            made = await self._client.call("CreateContainer", request, cri.CreateContainerResponse)
+        except CriError as error:
+            raise StartError("CreateContainerError", error.text) from error
+        number = made.container_id
+        begin = cri.StartContainerRequest(container_id=number)
+        try:
+            await self._client.call("StartContainer", begin, cri.StartContainerResponse)
+        except CriError as error:
+            await self._refresh(number)
+            raise StartError("RunContainerError", error.text) from error
+        found = await self._refresh(number)
+        if found is None:
+            raise StartError("RunContainerError", "the container is gone")
+        return found
+
+    async def stop(self, container_id: str, grace_s: float) -> None:
+        """Let the engine stop a container."""
+        request = cri.StopContainerRequest(container_id=container_id, timeout=int(grace_s))
+        try:
+            await self._client.call(
+                "StopContainer", request, cri.StopContainerResponse, grace_s + _STOP_MORE_S
+            )
+            await self._refresh(container_id)
+        except CriError as error:
+            if error.code != _GONE:
+                self._logger.warning("a container was not stopped", error=error.text)
+
+    async def exec(
+        self, container_id: str, command: Sequence[str], *, tty: bool
+    ) -> streams.EngineSession:
+        """Run a command in a container; raises StartError."""
+        request = cri.ExecRequest(
+            container_id=container_id,
+            cmd=list(command),
+            tty=tty,
+            stdin=True,
+            stdout=True,
+            stderr=not tty,
+        )
+        try:
+            answer = await self._client.call("Exec", request, cri.ExecResponse)
+        except CriError as error:
+            raise StartError("ExecFailed", error.text) from error
+        return await streams.open_command(answer.url, tty=tty)
+
+    async def attach(self, container_id: str) -> streams.EngineSession:
+        """Talk to a container's first process; raises StartError."""
+        known = self._containers.get(container_id)
+        tty = known is not None and known.has_tty
+        request = cri.AttachRequest(
+            container_id=container_id, stdin=True, stdout=True, stderr=not tty, tty=tty
+        )
+        try:
+            answer = await self._client.call("Attach", request, cri.AttachResponse)
+        except CriError as error:
+            raise StartError("NotRunning", error.text) from error
+        return await streams.open_command(answer.url, tty=tty)
+
+    async def connect(self, uid: str, port: int) -> Stream:
+        """Connect with a port of a pod; raises ConnectError."""
+        known = self._sandboxes.get(uid)
+        if not known:
+            raise ConnectError("the pod has no sandbox")
+        request = cri.PortForwardRequest(pod_sandbox_id=known[-1].id, port=[port])
+        try:
+            answer = await self._client.call("PortForward", request, cri.PortForwardResponse)
+        except CriError as error:
+            raise ConnectError(error.text) from error
+        return await streams.open_port(answer.url, port)
+
+    async def usage(self) -> Sequence[Usage]:
+        """Return what the containers that run use."""
+        answer = await self._client.call(
+            "ListContainerStats", cri.ListContainerStatsRequest(), cri.ListContainerStatsResponse
+        )
+        found = []
+        for each in answer.stats:
+            container = self._containers.get(each.attributes.id)
+            if container is None or not container.is_running:
+                continue
+            memory, layer = each.memory, each.writable_layer
+            working = memory.working_set_bytes.value
+            found.append(
+                Usage(
+                    container,
+                    each.cpu.usage_core_nano_seconds.value,
+                    memory.usage_bytes.value or working,
+                    working,
+                    memory.rss_bytes.value,
+                    memory.page_faults.value,
+                    memory.major_page_faults.value,
+                    layer.used_bytes.value,
+                    layer.inodes_used.value,
+                )
+            )
+        return found
+
+    async def reopen_log(self, container_id: str) -> None:
+        """Let a container's log go on in a new file."""
+        request = cri.ReopenContainerLogRequest(container_id=container_id)
+        with contextlib.suppress(CriError):  # it ended meanwhile
+            await self._client.call("ReopenContainerLog", request, cri.ReopenContainerLogResponse)
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget a container that has ended."""
+        request = cri.RemoveContainerRequest(container_id=container_id)
+        await self._quietly("RemoveContainer", request, cri.RemoveContainerResponse())
+        self._containers.pop(container_id, None)
+
+    async def stop_sandbox(self, uid: str) -> None:
+        """Stop the sandboxes of a pod."""
+        for each in self._sandboxes.get(uid, ()):
+            if each.is_ready:
+                request = cri.StopPodSandboxRequest(pod_sandbox_id=each.id)
+                await self._quietly("StopPodSandbox", request, cri.StopPodSandboxResponse())
+                each.is_ready = False
+
+    async def remove_pod(self, uid: str) -> None:
+        """Remove the containers and sandboxes of a pod of which nothing runs."""
+        for container in self.of_pod(uid):
+            await self.remove_container(container.id)
+        for each in self._sandboxes.pop(uid, ()):
+            request = cri.RemovePodSandboxRequest(pod_sandbox_id=each.id)
+            if await self._quietly("RemovePodSandbox", request, cri.RemovePodSandboxResponse()):
+                self._removed.add(each.id)
+
+    async def _quietly(self, method: str, request: Message, answer: Message) -> bool:
+        """Make a call that is made again where it fails: at the next look; return how it went."""
+        try:
+            await self._client.call(method, request, type(answer))
+        except CriError as error:
+            if error.code != _GONE:
+                self._logger.warning("the container engine refuses", call=method, error=error.text)
+                return False
+        return True
+
+
+def _with_last(logins: Sequence[Mapping[str, str]]) -> list[tuple[bool, Mapping[str, str]]]:
+    return [(number == len(logins), each) for number, each in enumerate(logins, 1)]
+
+
+def _image(image: cri.Image) -> Image:
+    user = image.username or (str(image.uid.value) if image.HasField("uid") else "")
+    names = [*image.repo_digests, *image.repo_tags]
+    return Image(image.id, names, image.size, user, is_pinned=image.pinned)
+
+
+def _container(status: cri.ContainerStatus) -> Container:
+    labels, annotations = status.labels, status.annotations
+    return Container(
+        status.id,
+        labels[specs.POD_UID],
+        labels[specs.CONTAINER_NAME],
+        status.metadata.attempt,
+        status.image.image,
+        status.image_ref,
+        (status.started_at or status.created_at) / 1e9,
+        log=Path(status.log_path),
+        has_tty=specs.TTY in annotations,
+        spec_image=annotations.get(specs.IMAGE, ""),
+    )
+
+
+def _make_places(message: Path, logs: Path) -> None:
+    logs.mkdir(mode=0o755, parents=True, exist_ok=True)
+    message.parent.mkdir(parents=True, exist_ok=True)
+    message.touch()
+    message.chmod(0o666)
+
+
+def _last_words(status: cri.ContainerStatus) -> str:
+    path = status.annotations.get(specs.MESSAGE_PATH, "")
+    found = [Path(each.host_path) for each in status.mounts if each.container_path == path]
+    policy = status.annotations.get(specs.MESSAGE_POLICY)
+    return last_words(
+        found[-1] if found else None,
+        Path(status.log_path),
+        falls_back=bool(status.exit_code) and policy == "FallbackToLogsOnError",
+    )

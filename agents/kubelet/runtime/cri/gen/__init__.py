@@ -1,0 +1,1 @@
+"""Messages of the container runtime interface, generated from proto/."""

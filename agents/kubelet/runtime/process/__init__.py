@@ -1,0 +1,10 @@
+"""Containers as processes of this machine: namespaces and an overlay, without a container engine.
+
+    process_runtime ─► images    where a container's files come from
+                    ├► cgroups   what it may use, and uses
+                    ├► shims     starts and asks the program that stays with a container (`shim`)
+                    └► sessions  commands in it, and its own input and output
+
+Processes, mounts, host name and shared memory are a container's own; the network is the node's.
+Containers end with this process (however that ends), or live on and are found again. It needs root.
+"""

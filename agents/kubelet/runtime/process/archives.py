@@ -1,0 +1,146 @@
+"""Unpacks images: archives of `docker save`, and OCI layouts, as directories or archives.
+
+    unpack(source, target)     target/rootfs and target/config.json, put in place whole
+
+The last layer wins; `.wh.NAME` takes away NAME of the layers below, `.wh..wh..opq` all of its
+directory. Devices are left out.
+"""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, Protocol
+
+_WHITEOUT: Final = ".wh."
+_OPAQUE: Final = ".wh..wh..opq"
+
+
+class ArchiveError(Exception):
+    """What is no image."""
+
+
+class _Source(Protocol):
+    def open(self, name: str) -> IO[bytes]:
+        """Return a member; KeyError: there is none."""
+        ...
+
+
+class _Directory:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self, name: str) -> IO[bytes]:
+        try:
+            return (self._path / name).open("rb")
+        except FileNotFoundError as error:
+            raise KeyError(name) from error
+
+
+class _Archive:
+    def __init__(self, file: tarfile.TarFile) -> None:
+        self._file = file
+
+    def open(self, name: str) -> IO[bytes]:
+        found = self._file.extractfile(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+def unpack(source: Path, target: Path) -> None:
+    """Unpack an image; raises ArchiveError and OSError."""
+    waiting = target.with_name(f"{target.name}.new")
+    shutil.rmtree(waiting, ignore_errors=True)
+    (waiting / "rootfs").mkdir(parents=True)
+    try:
+        if source.is_dir():
+            _unpack(_Directory(source), waiting)
+        else:
+            with tarfile.open(source) as file:
+                _unpack(_Archive(file), waiting)
+    except (KeyError, ValueError, IndexError, tarfile.TarError) as error:
+        shutil.rmtree(waiting, ignore_errors=True)
+        raise ArchiveError(f"{source} is no image: {error}") from error
+    waiting.replace(target)
+
+
+def _unpack(source: _Source, target: Path) -> None:
+    config_name, layers = _parts(source)
+    config = _json(source, config_name).get("config") or {}
+    for layer in layers:
+        with source.open(layer) as data, tarfile.open(fileobj=data, mode="r:*") as file:
+            _apply(file, target / "rootfs")
+    (target / "config.json").write_text(json.dumps(config))
+
+
+def _parts(source: _Source) -> tuple[str, list[str]]:
+    """Return the names of the configuration and of the layers, the lowest first."""
+    try:
+        manifest = _json(source, "manifest.json")[0]
+    except KeyError:
+        manifest = _json(source, _blob(_json(source, "index.json")["manifests"][0]))
+        if "manifests" in manifest:  # of several platforms
+            manifest = _json(source, _blob(manifest["manifests"][0]))
+        return _blob(manifest["config"]), [_blob(each) for each in manifest["layers"]]
+    return manifest["Config"], manifest["Layers"]
+
+
+def _blob(descriptor: dict[str, Any]) -> str:
+    kind, _, digest = descriptor["digest"].partition(":")
+    return f"blobs/{kind}/{digest}"
+
+
+def _json(source: _Source, name: str) -> Any:  # noqa: ANN401
+    with source.open(name) as file:
+        return json.load(file)
+
+
+def _apply(layer: tarfile.TarFile, root: Path) -> None:
+    layer.extraction_filter = lambda member, _path: member  # what is unsafe is refused here
+    root = root.resolve()
+    members = list(layer)
+    for path, is_opaque in _whiteouts(members):
+        inside = _inside(root, path)
+        if is_opaque:
+            for each in list(inside.iterdir()) if inside.is_dir() else ():
+                _remove(each)
+        else:
+            _remove(inside)
+    for member in members:
+        if PurePosixPath(member.name).name.startswith(_WHITEOUT) or member.isdev():
+            continue
+        target = _inside(root, member.name)
+        if member.islnk():
+            _inside(root, member.linkname)
+        if target != root and not (member.isdir() and target.is_dir()):
+            _remove(target)
+        layer.extract(member, root, numeric_owner=True)
+
+
+def _inside(root: Path, name: str) -> Path:
+    """Return a path under a root; ValueError: links on the way lead out of it."""
+    path = root / name
+    if path != root and not path.parent.resolve().is_relative_to(root):
+        raise ValueError(f"{name} leads out of the image")
+    return path
+
+
+def _whiteouts(members: list[tarfile.TarInfo]) -> Iterator[tuple[str, bool]]:
+    """Give what a layer takes away: a path, and whether it is all that is in it."""
+    for member in members:
+        path = PurePosixPath(member.name)
+        if ".." in path.parts or path.is_absolute():
+            raise ValueError(f"{member.name} leads out of the image")
+        if path.name == _OPAQUE:
+            yield str(path.parent), True
+        elif path.name.startswith(_WHITEOUT):
+            yield str(path.with_name(path.name.removeprefix(_WHITEOUT))), False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

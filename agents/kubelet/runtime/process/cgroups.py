@@ -1,0 +1,161 @@
+"""Control groups of containers: their limits, and what they use. Both versions of the kernel.
+
+    version 1   /sys/fs/cgroup/memory/kubepods/burstable/pod<uid>/<container>, and one a controller
+    version 2   /sys/fs/cgroup/kubepods/burstable/pod<uid>/<container>
+
+A machine that lets none be made (`is_usable`) runs containers without limits.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kvstack.agents.kubelet.runtime.runtime import Limits
+
+ROOT: Final = Path("/sys/fs/cgroup")
+_NEEDED: Final = ("memory", "cpu", "pids")
+_WANTED: Final = ("memory", "cpu", "cpuacct", "pids")
+_PERIOD_US: Final = 100_000
+_SHARES_MAX: Final = 262_144
+_WEIGHT_MAX: Final = 10_000
+
+
+class GroupUsage(NamedTuple):
+    """What the processes of a group use."""
+
+    cpu_ns: int
+    memory_bytes: int
+    inactive_file_bytes: int
+    rss_bytes: int
+    page_faults: int
+    major_page_faults: int
+    processes: int
+
+
+class Cgroups:
+    """The control groups of one node."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        """Look at what the machine has; make nothing yet."""
+        self._root = root
+        self.version: Final = 2 if (root / "cgroup.controllers").exists() else 1
+        self.is_usable = False
+
+    def probe(self, path: str) -> None:
+        """Find out whether groups can be made under a path, which is made."""
+        try:
+            self._make(path)
+        except OSError:
+            self.is_usable = False
+            return
+        self.is_usable = all(self._has(path, each) for each in _NEEDED)
+
+    def make(self, path: str, limits: Limits) -> list[str]:
+        """Make a group; return the files to which its processes write themselves. OSError."""
+        self._make(path)
+        for place, value in self._settings(path, limits):
+            place.write_text(value)
+        return [str(each / "cgroup.procs") for each in self._directories(path)]
+
+    def remove(self, path: str) -> None:
+        """Remove a group and those below it; what still runs in it keeps it."""
+        for directory in self._directories(path):
+            with contextlib.suppress(FileNotFoundError):
+                for below, _, _ in os.walk(directory, topdown=False):
+                    with contextlib.suppress(OSError):  # a process is about to end in it
+                        os.rmdir(below)
+
+    def out_of_memory(self, path: str) -> bool:
+        """Tell whether the kernel killed a process of a group for its memory."""
+        name = "memory.events" if self.version == 2 else "memory.oom_control"
+        return _numbers(self._file(path, "memory", name)).get("oom_kill", 0) > 0
+
+    def usage(self, path: str) -> GroupUsage | None:
+        """Return what a group uses; None: there is no such group."""
+        try:
+            return self._usage_2(path) if self.version == 2 else self._usage_1(path)
+        except (OSError, ValueError):
+            return None
+
+    def processes(self, path: str) -> list[int]:
+        """Return the processes of a group and of those below it."""
+        found: list[int] = []
+        for directory, _, _ in os.walk(self._directories(path)[0]):
+            with contextlib.suppress(OSError):  # it went meanwhile
+                found += [int(each) for each in Path(directory, "cgroup.procs").read_text().split()]
+        return found
+
+    # The two versions.
+
+    def _make(self, path: str) -> None:
+        for directory in self._directories(path):
+            directory.mkdir(parents=True, exist_ok=True)
+        if self.version == 2:
+            at = self._root
+            for part in Path(path).parts:
+                wanted = " ".join(f"+{each}" for each in _NEEDED)
+                (at / "cgroup.subtree_control").write_text(wanted)
+                at /= part
+
+    def _has(self, path: str, controller: str) -> bool:
+        if self.version == 2:
+            held = (self._root / path / "cgroup.controllers").read_text().split()
+            return controller in held
+        return (self._root / controller / path / "cgroup.procs").exists()
+
+    def _directories(self, path: str) -> list[Path]:
+        if self.version == 2:
+            return [self._root / path]
+        return [self._root / each / path for each in _WANTED if (self._root / each).is_dir()]
+
+    def _file(self, path: str, controller: str, name: str) -> Path:
+        return self._root / ("" if self.version == 2 else controller) / path / name
+
+    def _settings(self, path: str, limits: Limits) -> Iterator[tuple[Path, str]]:
+        quota, memory = limits.cpu_quota_us, limits.memory_bytes
+        shares = min(max(limits.cpu_shares, 2), _SHARES_MAX)
+        if self.version == 2:
+            weight = 1 + (shares - 2) * (_WEIGHT_MAX - 1) // (_SHARES_MAX - 2)
+            yield self._file(path, "cpu", "cpu.weight"), str(weight)
+            yield self._file(path, "cpu", "cpu.max"), f"{quota or 'max'} {_PERIOD_US}"
+            yield self._file(path, "memory", "memory.max"), str(memory or "max")
+            return
+        yield self._file(path, "cpu", "cpu.shares"), str(shares)
+        yield self._file(path, "cpu", "cpu.cfs_quota_us"), str(quota or -1)
+        if memory:
+            yield self._file(path, "memory", "memory.limit_in_bytes"), str(memory)
+
+    def _usage_1(self, path: str) -> GroupUsage:
+        stat = _numbers(self._file(path, "memory", "memory.stat"))
+        return GroupUsage(
+            int(self._file(path, "cpuacct", "cpuacct.usage").read_text()),
+            int(self._file(path, "memory", "memory.usage_in_bytes").read_text()),
+            stat.get("total_inactive_file", 0),
+            stat.get("total_rss", 0),
+            stat.get("total_pgfault", 0),
+            stat.get("total_pgmajfault", 0),
+            len(self.processes(path)),
+        )
+
+    def _usage_2(self, path: str) -> GroupUsage:
+        stat = _numbers(self._file(path, "memory", "memory.stat"))
+        return GroupUsage(
+            _numbers(self._file(path, "cpu", "cpu.stat"))["usage_usec"] * 1000,
+            int(self._file(path, "memory", "memory.current").read_text()),
+            stat.get("inactive_file", 0),
+            stat.get("anon", 0),
+            stat.get("pgfault", 0),
+            stat.get("pgmajfault", 0),
+            len(self.processes(path)),
+        )
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Return a file of names and numbers; empty: it went with its group."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: int(value) for name, _, value in (line.partition(" ") for line in lines)}

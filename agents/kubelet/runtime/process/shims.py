@@ -1,0 +1,99 @@
+"""The programs that stay with containers: how they are started and spoken to (see `shim`).
+
+process, pid = await launch(directory, spec, lifeline)
+connection = await ask(directory, {"do": "watch"})
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import kvstack
+from kvstack.agents.kubelet.runtime.process.shim.main import LAUNCH, SOCKET
+from kvstack.agents.kubelet.runtime.runtime import StartError
+from kvstore.errors import ConfigError
+
+_PROGRAM: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from kvstack.agents.kubelet.runtime.process.shim.main import main; "
+    "sys.exit(main(sys.argv[1:]))"
+)
+_PACKAGES: Final = str(Path(kvstack.__path__[0]).parent)
+
+
+async def launch(
+    directory: Path, spec: dict[str, Any], lifeline: int
+) -> tuple[asyncio.subprocess.Process, int]:
+    """Start a container; return its shim and the container's process id; raises StartError."""
+    file = directory / LAUNCH
+    file.write_text(json.dumps(spec))
+    reader, writer = os.pipe()
+    passed = (writer,) if lifeline < 0 else (writer, lifeline)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _PACKAGES),
+            *(str(directory), str(writer), str(lifeline)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=passed,
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(reader)
+        raise StartError("RunContainerError", str(error)) from error
+    finally:
+        os.close(writer)
+    told = await asyncio.to_thread(_read_all, reader)
+    kind, _, text = told.decode("utf-8", "replace").partition(" ")
+    if kind == "ok":
+        return process, int(text)
+    _, errors = await process.communicate()
+    message = text or errors.decode("utf-8", "replace").strip()
+    raise StartError("RunContainerError", f"failed to start the container: {message}")
+
+
+def _read_all(descriptor: int) -> bytes:
+    with open(descriptor, "rb") as file:
+        return file.read()
+
+
+async def ask(directory: Path, request: dict[str, Any], descriptors: Sequence[int] = ()) -> Any:  # noqa: ANN401
+    """Send a request to a container's program; return reader and writer; raises OSError."""
+    connection = socket.socket(socket.AF_UNIX)
+    place = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        # A socket's address is short; the descriptor stands for the long path.
+        connection.connect(f"/proc/self/fd/{place}/{SOCKET}")
+        line = json.dumps(request).encode() + b"\n"
+        sent = socket.send_fds(connection, [line], list(descriptors))
+        if sent < len(line):
+            connection.sendall(line[sent:])
+        connection.setblocking(False)
+        return await asyncio.open_unix_connection(sock=connection)
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        os.close(place)
+
+
+def probe() -> None:
+    """Find out whether this process may make containers; raises ConfigError."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "from kvstack.agents.kubelet.runtime.process.shim import syscalls as s; "
+        "s.unshare(s.CLONE_NEWNS | s.CLONE_NEWUTS | s.CLONE_NEWIPC | s.CLONE_NEWPID); "
+        "s.mount('none', '/', '', s.MS_REC | s.MS_PRIVATE)"
+    )
+    command = [sys.executable, "-I", "-S", "-B", "-c", program, _PACKAGES]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    if found.returncode != 0:
+        why = found.stderr.strip().rpartition("\n")[2]
+        raise ConfigError(f"containers need namespaces of their own: {why}")

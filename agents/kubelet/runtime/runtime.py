@@ -1,0 +1,340 @@
+"""What a kubelet needs of whatever runs containers.
+
+    make_sandbox ─► find_image ─► start ─► running ─► exited     a record each
+                                             │  ▲
+                                         stop│  └ exec, attach, logs
+
+A record never becomes running again: a restart is a new container with the next attempt. Records
+are kept until they are removed; a runtime that is opened again finds those of before.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+"""Called with the uid of a pod one of whose containers changed by itself."""
+Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class StartError(Exception):
+    """A container could not be started."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        """reason: as `state.waiting.reason` has it."""
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class ImageMissingError(Exception):
+    """An image is not on the node."""
+
+
+class ConnectError(Exception):
+    """A port of a pod is not reached."""
+
+
+@dataclass(slots=True)
+class Container:
+    """What is known of one container."""
+
+    id: str
+    pod_uid: str
+    name: str
+    attempt: int
+    image: str
+    image_id: str
+    started_s: float
+    """Since 1970."""
+    is_running: bool = True
+    finished_s: float = 0.0
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    """What it left at its terminationMessagePath."""
+    log: Path = Path()
+    """Its log, in CRI's format."""
+    has_tty: bool = False
+    spec_image: str = ""
+    """The image as the pod names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or directory of the node that a container sees."""
+
+    source: str
+    target: str
+    is_read_only: bool = False
+    propagation: str = "None"
+    """None, HostToContainer or Bidirectional."""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The rights of a container."""
+
+    user: int | None = None
+    """None: as the image says."""
+    group: int | None = None
+    groups: Sequence[int] = ()
+    is_strict: bool = False
+    """Whether the groups that the image gives the user are left out."""
+    is_privileged: bool = False
+    added: Sequence[str] = ()
+    """Capabilities."""
+    dropped: Sequence[str] = ()
+    no_new_privileges: bool = False
+    has_read_only_root: bool = False
+    seccomp: str = "Unconfined"
+    """Unconfined, RuntimeDefault, or the path of a profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a container may use; 0: no limit."""
+
+    cpu_shares: int = 2
+    cpu_quota_us: int = 0
+    """In each period of 100 ms."""
+    memory_bytes: int = 0
+    oom_score: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of a container that its node shows."""
+
+    number: int
+    host_port: int
+    protocol: str = "TCP"
+    host_ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What the containers of a pod share."""
+
+    uid: str
+    name: str
+    namespace: str
+    hostname: str = ""
+    log_directory: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cgroup: str = ""
+    """Of the pod, as a path under the root of control groups."""
+    limits: Limits = field(default_factory=Limits)
+    servers: Sequence[str] = ()
+    """Of names."""
+    searches: Sequence[str] = ()
+    options: Sequence[str] = ()
+    ports: Sequence[Port] = ()
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    security: Security = field(default_factory=Security)
+    handler: str = ""
+    """Of its RuntimeClass."""
+    has_host_network: bool = False
+    has_host_pids: bool = False
+    has_host_ipc: bool = False
+    shares_pids: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image of the node."""
+
+    id: str
+    names: Sequence[str]
+    size_bytes: int = 0
+    user: str = ""
+    """As the image says: a name or number, and perhaps a group behind a colon."""
+    is_pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A container that is to be started."""
+
+    sandbox: Sandbox
+    name: str
+    attempt: int
+    image: str
+    image_id: str = ""
+    command: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = ""
+    mounts: Sequence[Mount] = ()
+    security: Security = field(default_factory=Security)
+    limits: Limits = field(default_factory=Limits)
+    has_tty: bool = False
+    has_stdin: bool = False
+    has_stdin_once: bool = False
+    target: str = ""
+    """Id of the container whose processes it sees."""
+    termination_path: str = "/dev/termination-log"
+    falls_back_to_logs: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a container uses."""
+
+    container: Container
+    cpu_ns: int
+    """Since it started."""
+    memory_bytes: int
+    working_set_bytes: int
+    rss_bytes: int = 0
+    page_faults: int = 0
+    major_page_faults: int = 0
+    files_bytes: int = 0
+    """In its own layer."""
+    files_inodes: int = 0
+
+
+class Session(Protocol):
+    """A process that somebody talks to."""
+
+    async def write(self, data: bytes) -> None:
+        """Give it input."""
+        ...
+
+    def close_input(self) -> None:
+        """It gets no more input."""
+        ...
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Its terminal has another size; nothing happens if it has none."""
+        ...
+
+    async def read(self) -> tuple[int, bytes]:
+        """Return stream (1: output, 2: errors) and what it wrote; (0, b"") at the end."""
+        ...
+
+    async def wait(self) -> int:
+        """Return its exit code once it has ended; StartError: it could not be run."""
+        ...
+
+    def close(self) -> None:
+        """End it, or stop listening to it."""
+        ...
+
+
+class Runtime(Protocol):
+    """Runs containers; all of it belongs to one loop."""
+
+    @property
+    def name(self) -> str:
+        """As ids of containers begin: `name://…`."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """As the node tells it."""
+        ...
+
+    @property
+    def pulls_images(self) -> bool:
+        """Whether there is anywhere that images come from."""
+        ...
+
+    async def open(self) -> None:
+        """Find what runs already; ConfigError: it cannot be used."""
+        ...
+
+    async def close(self) -> None:
+        """Use it no more."""
+        ...
+
+    def problem(self) -> str:
+        """Return why the node is not ready because of it; empty: nothing is wrong."""
+        ...
+
+    def unsupported(self, field: str) -> bool:
+        """Whether a field of pods (as `admission` names them) cannot be honoured."""
+        ...
+
+    def pod_uids(self) -> Collection[str]:
+        """Return the pods of which there is anything."""
+        ...
+
+    def of_pod(self, uid: str) -> Sequence[Container]:
+        """Return the containers of a pod, oldest first."""
+        ...
+
+    def address(self, uid: str) -> str:
+        """Return the address of a pod; empty: it has none of its own."""
+        ...
+
+    @property
+    def has_network(self) -> bool:
+        """Whether pods have addresses of their own."""
+        ...
+
+    async def make_sandbox(self, sandbox: Sandbox) -> bool:
+        """Make what containers of a pod share, unless it is there; raises StartError.
+
+        Returns whether it takes the place of one that was lost.
+        """
+        ...
+
+    async def find_image(self, name: str) -> Image:
+        """Return an image that is on the node; raises ImageMissingError, StartError."""
+        ...
+
+    async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
+        """Get an image; credentials: tried in turn, none: without any. Raises StartError."""
+        ...
+
+    async def images(self) -> Sequence[Image]:
+        """Return the images of the node."""
+        ...
+
+    async def remove_image(self, image_id: str) -> None:
+        """Remove an image."""
+        ...
+
+    async def start(self, wanted: Wanted) -> Container:
+        """Start a container in a sandbox that is there; raises StartError."""
+        ...
+
+    async def stop(self, container_id: str, grace_s: float) -> None:
+        """Ask a container to end, and kill it after grace_s; returns when it has ended."""
+        ...
+
+    async def exec(self, container_id: str, command: Sequence[str], *, tty: bool) -> Session:
+        """Run a command in a container; raises StartError."""
+        ...
+
+    async def attach(self, container_id: str) -> Session:
+        """Talk to a container's first process; raises StartError."""
+        ...
+
+    async def connect(self, uid: str, port: int) -> Stream:
+        """Connect with a port of a pod; raises ConnectError."""
+        ...
+
+    async def usage(self) -> Sequence[Usage]:
+        """Return what the containers that run use."""
+        ...
+
+    async def reopen_log(self, container_id: str) -> None:
+        """Let a container's log go on in a new file; the old one has another name now."""
+        ...
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget a container that has ended, and its files; its log stays."""
+        ...
+
+    async def stop_sandbox(self, uid: str) -> None:
+        """End what the containers of a pod shared, once none runs."""
+        ...
+
+    async def remove_pod(self, uid: str) -> None:
+        """Forget a pod of which nothing runs, and its containers; their logs stay."""
+        ...

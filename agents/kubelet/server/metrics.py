@@ -1,0 +1,149 @@
+"""Metrics of a node as Prometheus reads them.
+
+/metrics            the kubelet's own
+/metrics/resource   what metrics-server reads: each sample with its time
+/metrics/cadvisor   of containers, by the names that dashboards know
+/metrics/probes     results of probes
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.agents.kubelet.server.stats import Sample
+
+if TYPE_CHECKING:
+    from kvstack.agents.kubelet.kubelet import Kubelet
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Page:
+    """Families of samples, in the order in which they are first told."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, list[str]] = {}
+
+    def add(
+        self,
+        name: str,
+        kind: str,
+        value: float,
+        labels: Mapping[str, str] | None = None,
+        time_ms: int | None = None,
+    ) -> None:
+        lines = self._families.setdefault(name, [f"# TYPE {name} {kind}"])
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in (labels or {}).items())
+        stamp = "" if time_ms is None else f" {time_ms}"
+        lines.append(f"{name}{{{shown}}} {value}{stamp}" if shown else f"{name} {value}{stamp}")
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def resource_metrics(sample: Sample) -> str:
+    """Return /metrics/resource."""
+    page, now = _Page(), int(sample.now_s * 1000)
+    page.add("node_cpu_usage_seconds_total", "counter", sample.machine.cpu_ns / 1e9, None, now)
+    memory = sample.machine.working_set_bytes
+    page.add("node_memory_working_set_bytes", "gauge", memory, None, now)
+    names = _names(sample)
+    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    for each in sample.usage:
+        pod = names.get(each.container.pod_uid)
+        if pod is None:
+            continue
+        labels = {"container": each.container.name, "namespace": pod[0], "pod": pod[1]}
+        cpu, used = each.cpu_ns, each.working_set_bytes
+        page.add("container_cpu_usage_seconds_total", "counter", cpu / 1e9, labels, now)
+        page.add("container_memory_working_set_bytes", "gauge", used, labels, now)
+        started = each.container.started_s
+        page.add("container_start_time_seconds", "gauge", started, labels, now)
+        before = totals.get(pod, (0, 0))
+        totals[pod] = (before[0] + cpu, before[1] + used)
+    for (namespace, name), (cpu, used) in totals.items():
+        labels = {"namespace": namespace, "pod": name}
+        page.add("pod_cpu_usage_seconds_total", "counter", cpu / 1e9, labels, now)
+        page.add("pod_memory_working_set_bytes", "gauge", used, labels, now)
+    page.add("resource_scrape_error", "gauge", 0)
+    return page.text()
+
+
+def container_metrics(sample: Sample) -> str:
+    """Return /metrics/cadvisor."""
+    page = _Page()
+    names = _names(sample)
+    machine = sample.kubelet.machine
+    page.add("machine_cpu_cores", "gauge", machine.cores)
+    page.add("machine_memory_bytes", "gauge", machine.memory_kib * 1024)
+    root = {"container": "", "id": "/", "image": "", "name": "", "namespace": "", "pod": ""}
+    page.add("container_cpu_usage_seconds_total", "counter", sample.machine.cpu_ns / 1e9, root)
+    memory = sample.machine.working_set_bytes
+    page.add("container_memory_working_set_bytes", "gauge", memory, root)
+    for name, got, bad, sent, lost in sample.machine.network:
+        labels = {**root, "interface": name}
+        for what, value in (
+            ("receive_bytes", got),
+            ("receive_errors", bad),
+            ("transmit_bytes", sent),
+            ("transmit_errors", lost),
+        ):
+            page.add(f"container_network_{what}_total", "counter", value, labels)
+    for each in sample.usage:
+        container = each.container
+        namespace, pod = names.get(container.pod_uid, ("", ""))
+        labels = {
+            "container": container.name,
+            "id": f"/kubepods/pod{container.pod_uid}/{container.name}-{container.attempt}",
+            "image": container.image,
+            "name": container.id,
+            "namespace": namespace,
+            "pod": pod,
+        }
+        for measure, kind, amount in (
+            ("cpu_usage_seconds_total", "counter", each.cpu_ns / 1e9),
+            ("memory_usage_bytes", "gauge", each.memory_bytes),
+            ("memory_working_set_bytes", "gauge", each.working_set_bytes),
+            ("memory_rss", "gauge", each.rss_bytes),
+            ("fs_usage_bytes", "gauge", each.files_bytes),
+            ("fs_inodes_total", "gauge", each.files_inodes),
+            ("start_time_seconds", "gauge", container.started_s),
+            ("last_seen", "gauge", sample.now_s),
+        ):
+            page.add(f"container_{measure}", kind, amount, labels)
+    return page.text()
+
+
+def kubelet_metrics(kubelet: "Kubelet") -> str:
+    """Return /metrics."""
+    page = _Page()
+    uids = kubelet.runtime.pod_uids()
+    running = [each for uid in uids for each in kubelet.runtime.of_pod(uid) if each.is_running]
+    exited = sum(1 for uid in uids for each in kubelet.runtime.of_pod(uid) if not each.is_running)
+    page.add("kubelet_node_name", "gauge", 1, {"node": kubelet.options.name})
+    page.add("kubelet_running_pods", "gauge", len({each.pod_uid for each in running}))
+    state = "container_state"
+    page.add("kubelet_running_containers", "gauge", len(running), {state: "running"})
+    page.add("kubelet_running_containers", "gauge", exited, {state: "exited"})
+    active = sum(1 for each in kubelet.pods() if not is_ended(each))
+    page.add("kubelet_active_pods", "gauge", active, {"static": ""})
+    page.add("process_start_time_seconds", "gauge", kubelet.started_s)
+    return page.text()
+
+
+def probe_metrics(kubelet: "Kubelet") -> str:
+    """Return /metrics/probes."""
+    page = _Page()
+    names = ("probe_type", "result", "container", "pod", "namespace", "pod_uid")
+    for key, count in kubelet.prober.counts.items():
+        page.add("prober_probe_total", "counter", count, dict(zip(names, key, strict=True)))
+    return page.text()
+
+
+def _names(sample: Sample) -> dict[str, tuple[str, str]]:
+    metas: Iterable[Mapping[str, str]] = (each["metadata"] for each in sample.pods)
+    return {each["uid"]: (each["namespace"], each["name"]) for each in metas}

@@ -1,0 +1,233 @@
+"""What a node, its pods and their containers use: /stats/summary, and the samples of metrics.
+
+    sampler = Sampler(kubelet, clock)
+    sample = await sampler.take()          at most once a second is looked anew
+    summary(sample), resource_metrics(sample), container_metrics(sample)
+
+What the machine does not tell is left out.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.client.timing import Clock, time_text
+from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
+from kvstack.agents.kubelet.runtime.runtime import Usage
+
+if TYPE_CHECKING:
+    from kvstack.agents.kubelet.kubelet import Kubelet
+
+Object: TypeAlias = dict[str, Any]
+
+_FRESH_S: Final = 1.0
+_HELD: Final = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
+
+
+class Machine(NamedTuple):
+    """What the machine uses."""
+
+    cpu_ns: int
+    memory_bytes: int
+    working_set_bytes: int
+    available_bytes: int
+    rss_bytes: int
+    network: Sequence[tuple[str, int, int, int, int]]
+    """Name, bytes and errors received, bytes and errors sent."""
+    processes: int
+    processes_max: int
+
+
+class Sample(NamedTuple):
+    """What was used at a time."""
+
+    now_s: float
+    machine: Machine
+    usage: Sequence[Usage]
+    rates: Mapping[str, int]
+    """Nanoseconds of cores a second, by id of the container; "" is the machine's."""
+    pods: Sequence[Object]
+    kubelet: "Kubelet"
+
+
+class Sampler:
+    """Looks what is used; all of it belongs to one loop."""
+
+    def __init__(self, kubelet: "Kubelet", clock: Clock) -> None:
+        """Look nothing yet."""
+        self._kubelet = kubelet
+        self._clock = clock
+        self._last: Sample | None = None
+
+    async def take(self) -> Sample:
+        """Return what is used now, or was a moment ago."""
+        now = self._clock.now_s()
+        last = self._last
+        if last is not None and now - last.now_s < _FRESH_S:
+            return last
+        usage = await self._kubelet.runtime.usage()
+        machine = await asyncio.to_thread(_machine)
+        cpu = {"": machine.cpu_ns, **{each.container.id: each.cpu_ns for each in usage}}
+        rates = {}
+        if last is not None:
+            before = {"": last.machine.cpu_ns}
+            before |= {each.container.id: each.cpu_ns for each in last.usage}
+            span = now - last.now_s
+            rates = {
+                key: max(int((value - before[key]) / span), 0)
+                for key, value in cpu.items()
+                if key in before
+            }
+        self._last = Sample(now, machine, usage, rates, self._kubelet.pods(), self._kubelet)
+        return self._last
+
+
+def _machine() -> Machine:
+    ticks = os.sysconf("SC_CLK_TCK")
+    stat = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    idle = int(stat[3]) + int(stat[4])
+    busy = sum(int(each) for each in stat[:8]) - idle
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    memory = {
+        name: int(text.split()[0]) * 1024
+        for name, _, text in (line.partition(":") for line in lines)
+    }
+    used = memory["MemTotal"] - memory["MemFree"]
+    network = []
+    for line in Path("/proc/net/dev").read_text().splitlines()[2:]:
+        name, _, rest = line.partition(":")
+        numbers = [int(each) for each in rest.split()]
+        if name.strip() != "lo":
+            network.append((name.strip(), numbers[0], numbers[2], numbers[8], numbers[10]))
+    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    return Machine(
+        busy * 1_000_000_000 // ticks,
+        used,
+        memory["MemTotal"] - memory["MemAvailable"],
+        memory["MemAvailable"],
+        memory.get("AnonPages", 0),
+        network,
+        running,
+        int(Path("/proc/sys/kernel/pid_max").read_text()),
+    )
+
+
+def _cpu(sample: Sample, now: str, total_ns: int, keys: Sequence[str]) -> Object:
+    found: Object = {"time": now, "usageCoreNanoSeconds": total_ns}
+    if all(key in sample.rates for key in keys):
+        found["usageNanoCores"] = sum(sample.rates[key] for key in keys)
+    return found
+
+
+def _file_system(
+    now: str, path: Path, used: int | None = None, inodes: int | None = None
+) -> Object:
+    disk = os.statvfs(path)
+    capacity = disk.f_blocks * disk.f_frsize
+    available = disk.f_bavail * disk.f_frsize
+    return {
+        "time": now,
+        "availableBytes": available,
+        "capacityBytes": capacity,
+        "usedBytes": capacity - disk.f_bfree * disk.f_frsize if used is None else used,
+        "inodesFree": disk.f_ffree,
+        "inodes": disk.f_files,
+        "inodesUsed": disk.f_files - disk.f_ffree if inodes is None else inodes,
+    }
+
+
+def summary(sample: Sample, *, only_cpu_and_memory: bool = False) -> Object:
+    """Return /stats/summary; it reads the disk."""
+    now, machine = time_text(sample.now_s), sample.machine
+    root, started = sample.kubelet.options.root, time_text(sample.kubelet.started_s)
+    node: Object = {
+        "nodeName": sample.kubelet.options.name,
+        "startTime": started,
+        "cpu": _cpu(sample, now, machine.cpu_ns, [""]),
+        "memory": {
+            "time": now,
+            "availableBytes": machine.available_bytes,
+            "usageBytes": machine.memory_bytes,
+            "workingSetBytes": machine.working_set_bytes,
+            "rssBytes": machine.rss_bytes,
+        },
+    }
+    if not only_cpu_and_memory:
+        disk = _file_system(now, root)
+        node |= {
+            "network": _network(now, machine),
+            "fs": disk,
+            "runtime": {"imageFs": disk, "containerFs": disk},
+            "rlimit": {
+                "time": now,
+                "maxpid": machine.processes_max,
+                "curproc": machine.processes,
+            },
+        }
+    pods = [_pod(sample, each, now, only_cpu_and_memory) for each in sample.pods]
+    return {"node": node, "pods": pods}
+
+
+def _network(now: str, machine: Machine) -> Object:
+    shown = [
+        {"name": name, "rxBytes": got, "rxErrors": bad, "txBytes": sent, "txErrors": lost}
+        for name, got, bad, sent, lost in machine.network
+    ]
+    return {"time": now, **(shown[0] if shown else {"name": ""}), "interfaces": shown}
+
+
+def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Object:  # noqa: FBT001
+    meta = pod["metadata"]
+    used = [each for each in sample.usage if each.container.pod_uid == meta["uid"]]
+    directory = sample.kubelet.pod_directory(meta["uid"])
+    containers = []
+    for each in used:
+        shown: Object = {
+            "name": each.container.name,
+            "startTime": time_text(each.container.started_s),
+            "cpu": _cpu(sample, now, each.cpu_ns, [each.container.id]),
+            "memory": _memory(now, [each]),
+        }
+        if not only_cpu_and_memory and directory.is_dir():
+            shown["rootfs"] = _file_system(now, directory, each.files_bytes, each.files_inodes)
+            log = each.container.log
+            size = log.stat().st_size if log.exists() else 0
+            shown["logs"] = _file_system(now, directory, size, 1)
+        containers.append(shown)
+    found: Object = {
+        "podRef": {key: meta[key] for key in ("name", "namespace", "uid")},
+        "startTime": (pod.get("status") or {}).get("startTime"),
+        "containers": containers,
+    }
+    if used:
+        ids = [each.container.id for each in used]
+        found["cpu"] = _cpu(sample, now, sum(each.cpu_ns for each in used), ids)
+        found["memory"] = _memory(now, used)
+    if not only_cpu_and_memory and directory.is_dir():
+        found["volume"] = list(_volumes(pod, directory, now))
+        taken = size_of(directory)
+        found["ephemeral-storage"] = _file_system(now, directory, taken.bytes, taken.inodes)
+    return found
+
+
+def _memory(now: str, used: Sequence[Usage]) -> Object:
+    return {
+        "time": now,
+        "usageBytes": sum(each.memory_bytes for each in used),
+        "workingSetBytes": sum(each.working_set_bytes for each in used),
+        "rssBytes": sum(each.rss_bytes for each in used),
+        "pageFaults": sum(each.page_faults for each in used),
+        "majorPageFaults": sum(each.major_page_faults for each in used),
+    }
+
+
+def _volumes(pod: Object, directory: Path, now: str) -> Iterator[Object]:
+    for volume in pod["spec"].get("volumes") or ():
+        if any(kind in volume for kind in _HELD):
+            found = list(directory.glob(f"volumes/*/{volume['name']}"))
+            if found:
+                size = size_of(found[0])
+                shown = _file_system(now, found[0], size.bytes, size.inodes)
+                yield {"name": volume["name"], **shown}

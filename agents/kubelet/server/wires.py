@@ -1,0 +1,189 @@
+"""How the streams of a command go over a connection: channels of a WebSocket, streams of SPDY.
+
+async for kind, data in wire.events(): …      what the client sends
+await wire.send(1, b"…")                      output; 2: errors
+await wire.end(status)                        how it ended; then the connection is closed
+
+WebSocket: a message is channel + data        0 input, 1 output, 2 errors, 3 end, 4 size
+v5: FF 00 from the client                     its input is over
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import orjson
+
+from kvstack.apiserver.streams.spdy.session import Session, SessionOverError, Stream
+from kvstack.apiserver.streams.websocket import WebSocket
+
+Object: TypeAlias = dict[str, Any]
+
+INPUT, OUTPUT, ERRORS, END, SIZE = 0, 1, 2, 3, 4
+CLOSE_INPUT: Final = "close"
+_CLOSE: Final = 255
+_WAIT_S: Final = 30.0
+_TYPES: Final = {"stdin": INPUT, "stdout": OUTPUT, "stderr": ERRORS, "error": END, "resize": SIZE}
+
+
+class Wants(NamedTuple):
+    """Which streams a client wants."""
+
+    input: bool
+    output: bool
+    errors: bool
+    tty: bool
+
+
+class WireError(Exception):
+    """A client does not open the streams that it asked for."""
+
+
+class Wire(Protocol):
+    """A connection that carries the streams of a command."""
+
+    def events(self) -> AsyncIterator[tuple[int, bytes | None]]:
+        """Give what the client sends: input (None: it is over) and sizes; ends when it leaves."""
+        ...
+
+    async def send(self, stream: int, data: bytes) -> None:
+        """Send output or errors; raises OSError when the client has gone."""
+        ...
+
+    async def end(self, status: Object) -> None:
+        """Say how the command ended, and close the connection; raises OSError."""
+        ...
+
+    async def drop(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class WebSocketWire:
+    """Channels of a WebSocket."""
+
+    def __init__(self, socket: WebSocket, protocol: str) -> None:
+        """protocol: as was agreed on."""
+        self._socket = socket
+        self._is_base64 = "base64" in protocol
+        self._has_status = protocol.startswith(("v4", "v5"))
+        self._has_close = protocol.startswith("v5")
+
+    async def begin(self, wants: Wants) -> None:
+        """Tell the client that it begins."""
+        await self.send(OUTPUT if wants.output else ERRORS if wants.errors else END, b"")
+
+    async def events(self) -> AsyncIterator[tuple[int, bytes | None]]:
+        """Give what the client sends."""
+        while (message := await self._socket.receive()) is not None:
+            if not message:
+                continue
+            channel, data = message[0], message[1:]
+            if self._is_base64:
+                channel -= ord("0")
+                data = base64.b64decode(data)
+            if channel in (INPUT, SIZE) and data:
+                yield channel, data
+            elif channel == _CLOSE and self._has_close and data == b"\x00":
+                yield INPUT, None
+
+    async def send(self, stream: int, data: bytes) -> None:
+        """Send output or errors."""
+        if self._is_base64:
+            message = str(stream).encode() + base64.b64encode(data)
+            await self._socket.send(message, is_text=True)
+        else:
+            await self._socket.send(bytes((stream,)) + data)
+
+    async def end(self, status: Object) -> None:
+        """Say how the command ended."""
+        if self._has_status:
+            await self.send(END, orjson.dumps(status))
+        elif status["status"] != "Success":
+            await self.send(END, status["message"].encode())
+        await self._socket.close()
+
+    async def drop(self) -> None:
+        """Close the connection."""
+        self._socket.drop()
+
+
+class SpdyWire:
+    """Streams of a SPDY connection."""
+
+    def __init__(self, session: Session, streams: Mapping[int, Stream], protocol: str) -> None:
+        """streams: by the numbers of channels."""
+        self._session = session
+        self._streams = streams
+        self._has_status = protocol.startswith("v4")
+
+    async def events(self) -> AsyncIterator[tuple[int, bytes | None]]:
+        """Give what the client sends."""
+        queue: asyncio.Queue[tuple[int, bytes | None] | None] = asyncio.Queue(8)
+        loop = asyncio.get_running_loop()
+
+        async def read(kind: int) -> None:
+            while data := await self._streams[kind].read():
+                await queue.put((kind, data))
+            if kind == INPUT:
+                await queue.put((INPUT, None))
+
+        async def watch() -> None:
+            # Nothing is expected any more but the end of the connection.
+            while (extra := await self._session.accept()) is not None:
+                await extra.reset()
+            await queue.put(None)
+
+        kinds = [kind for kind in (INPUT, SIZE) if kind in self._streams]
+        tasks = [*(loop.create_task(read(kind)) for kind in kinds), loop.create_task(watch())]
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def send(self, stream: int, data: bytes) -> None:
+        """Send output or errors."""
+        if stream in self._streams:
+            await self._streams[stream].write(data)
+
+    async def end(self, status: Object) -> None:
+        """Say how the command ended."""
+        if self._has_status:
+            await self._streams[END].write(orjson.dumps(status))
+        elif status["status"] != "Success":
+            await self._streams[END].write(status["message"].encode())
+        for each in self._streams.values():
+            await each.finish()
+        await self._session.close()
+
+    async def drop(self) -> None:
+        """Close the connection."""
+        await self._session.close()
+
+
+async def spdy_wire(session: Session, wants: Wants, protocol: str) -> SpdyWire:
+    """Wait for the streams that a client wants; raises WireError."""
+    wanted = {END}
+    wanted |= {INPUT} if wants.input else set()
+    wanted |= {OUTPUT} if wants.output else set()
+    wanted |= {ERRORS} if wants.errors and not wants.tty else set()
+    wanted |= {SIZE} if wants.tty and protocol.startswith(("v3", "v4")) else set()
+    found: dict[int, Stream] = {}
+    try:
+        async with asyncio.timeout(_WAIT_S):
+            while wanted - found.keys():
+                stream = await session.accept()
+                if stream is None:
+                    raise WireError("the client has gone")
+                kind = _TYPES.get(stream.headers.get("streamtype", ""))
+                if kind is None:
+                    await stream.reset()
+                else:
+                    found[kind] = stream
+    except (TimeoutError, SessionOverError) as error:
+        raise WireError("timed out waiting for client to create streams") from error
+    return SpdyWire(session, found, protocol)

@@ -1,0 +1,212 @@
+"""Pods of the node's own: files, or pages of a server; and their mirrors in the API.
+
+    static = StaticPods(settings, node, fetch)
+    await static.read()         what there is now, by uid
+    mirror_of(pod, node)        how the API shows one
+
+A file that cannot be read as a pod is left out, and `problems` says why.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import orjson
+import yaml
+
+from kvstack.agents.kubelet.pods.sandboxes import containers_of
+
+Object: TypeAlias = dict[str, Any]
+
+SOURCE: Final = "kubernetes.io/config.source"
+HASH: Final = "kubernetes.io/config.hash"
+MIRROR: Final = "kubernetes.io/config.mirror"
+_BYTES_MAX: Final = 10 << 20
+_REFERRING: Final = (
+    ("configMap", "configmaps"),
+    ("secret", "secrets"),
+    ("persistentVolumeClaim", "persistentvolumeclaims"),
+    ("projected", "projected volumes"),
+)
+
+
+class StaticPodError(Exception):
+    """A file is no static pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSettings:
+    """Where static pods are told."""
+
+    path: Path | None = None
+    url: str = ""
+
+
+class StaticPods:
+    """The static pods of one node."""
+
+    def __init__(
+        self, settings: StaticSettings, node: str, fetch: Callable[[str], Awaitable[bytes]]
+    ) -> None:
+        """fetch: returns the page of an URL, or raises OSError."""
+        self._settings = settings
+        self._node = node.lower()
+        self._fetch = fetch
+        self.pods: dict[str, Object] = {}
+        """By uid."""
+        self.problems: list[str] = []
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there may be any."""
+        return self._settings.path is not None or bool(self._settings.url)
+
+    async def read(self) -> None:
+        """Look what there is now."""
+        problems: list[str] = []
+        found: dict[str, Object] = {}
+        if self._settings.path is not None:
+            for source, data in await asyncio.to_thread(_files, self._settings.path):
+                self._take(found, problems, "file", source, data)
+        if self._settings.url:
+            try:
+                data = await self._fetch(self._settings.url)
+            except OSError as error:
+                problems.append(f"{self._settings.url}: {error}")
+                kept = self.pods.values()
+                found |= {pod["metadata"]["uid"]: pod for pod in kept if _source(pod) == "http"}
+            else:
+                self._take(found, problems, "http", self._settings.url, data)
+        self.pods, self.problems = found, problems
+
+    def _take(
+        self, found: dict[str, Object], problems: list[str], kind: str, source: str, data: bytes
+    ) -> None:
+        try:
+            names = {
+                (each["metadata"]["namespace"], each["metadata"]["name"]) for each in found.values()
+            }
+            for pod in _pods(data):
+                made = completed(pod, self._node, kind, source)
+                meta = made["metadata"]
+                name = (meta["namespace"], meta["name"])
+                if name in names:
+                    problems.append(f"{source}: there is another pod {'/'.join(name)}")
+                else:
+                    found[meta["uid"]] = made
+        except (StaticPodError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+            problems.append(f"{source}: {error}")
+
+
+def _source(pod: Object) -> str:
+    found: str = pod["metadata"]["annotations"][SOURCE]
+    return found
+
+
+def _files(path: Path) -> list[tuple[str, bytes]]:
+    """Return the files of a directory, or a file alone."""
+    if path.is_dir():
+        found = sorted(each for each in path.iterdir() if not each.name.startswith("."))
+    else:
+        found = [path] if path.exists() else []
+    return [
+        (str(each), each.read_bytes())
+        for each in found
+        if each.is_file() and each.stat().st_size <= _BYTES_MAX
+    ]
+
+
+def _pods(data: bytes) -> Iterator[Object]:
+    obj = yaml.safe_load(data)
+    if not isinstance(obj, dict):
+        raise StaticPodError("it is no object")
+    pods = obj.get("items") or [] if obj.get("kind") == "PodList" else [obj]
+    for pod in pods:
+        if pod.get("kind", "Pod") != "Pod" or not (pod.get("spec") or {}).get("containers"):
+            raise StaticPodError("it is no Pod")
+        yield pod
+
+
+def completed(pod: Object, node: str, kind: str, source: str) -> Object:
+    """Return a static pod with what it has by default; raises StaticPodError."""
+    for volume in pod["spec"].get("volumes") or ():
+        for field, name in _REFERRING:
+            if field in volume:
+                raise StaticPodError(f"static pods may not reference {name}")
+    if pod["spec"].get("serviceAccountName"):
+        raise StaticPodError("static pods may not reference serviceaccounts")
+    meta = dict(pod.get("metadata") or {})
+    if not meta.get("name"):
+        raise StaticPodError("name is required")
+    uid = meta.get("uid")
+    if not uid:
+        text = (
+            orjson.dumps(pod, option=orjson.OPT_SORT_KEYS) + f"host:{node}{kind}:{source}".encode()
+        )
+        uid = hashlib.blake2b(text, digest_size=16).hexdigest()
+    annotations = {**(meta.get("annotations") or {}), HASH: uid, SOURCE: kind}
+    spec = dict(pod["spec"])
+    if kind == "file":
+        all_of_them = {"operator": "Exists", "effect": "NoExecute"}
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), all_of_them]
+    spec = {"restartPolicy": "Always", "enableServiceLinks": True, **spec, "nodeName": node}
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **meta,
+            "uid": uid,
+            "name": f"{meta['name']}-{node}",
+            "namespace": meta.get("namespace") or "default",
+            "annotations": annotations,
+        },
+        "spec": spec,
+        "status": {"phase": "Pending"},
+    }
+    for container in containers_of(made):
+        tag = container["image"].rpartition("/")[2].partition(":")[2]
+        latest = "@" not in container["image"] and tag in ("", "latest")
+        container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
+    return made
+
+
+def mirror_of(pod: Object, node: Object) -> Object:
+    """Return how the API shows a static pod."""
+    meta = pod["metadata"]
+    annotations = {**meta["annotations"], MIRROR: meta["annotations"][HASH]}
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": node["metadata"]["name"],
+        "uid": node["metadata"]["uid"],
+        "controller": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "labels": meta.get("labels") or {},
+            "annotations": annotations,
+            "ownerReferences": [owner],
+        },
+        "spec": pod["spec"],
+    }
+
+
+def is_mirror(pod: Object) -> bool:
+    """Whether a pod of the API shows a static pod."""
+    return MIRROR in (pod["metadata"].get("annotations") or {})
+
+
+def is_mirror_of(mirror: Object, pod: Object) -> bool:
+    """Whether a mirror shows a static pod as it is now."""
+    shown = (mirror["metadata"].get("annotations") or {}).get(MIRROR)
+    return shown == pod["metadata"]["annotations"][HASH] and not mirror["metadata"].get(
+        "deletionTimestamp"
+    )

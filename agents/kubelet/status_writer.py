@@ -1,0 +1,63 @@
+"""Writes the status of pods, and lets deleted ones go.
+
+A status is written when it is another than the one written last. That of a static pod goes to its
+mirror.
+"""
+
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import PODS
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+
+Object: TypeAlias = dict[str, Any]
+
+_GONE: Final = (404, 409)
+"""There is no such pod, or another of its name."""
+
+
+class StatusWriter:
+    """Writes for one node."""
+
+    def __init__(self, api: Api) -> None:
+        """Write with the node's API."""
+        self._api = api
+
+    async def write(self, pod: Object, told: Object | None, status: Object) -> Object:
+        """Write a status unless it was told already; return it, with its times."""
+        if told is not None:
+            status["startTime"] = told["startTime"]
+            _keep_times(status, told)
+        if status != told:
+            meta = pod["metadata"]
+            path = PODS.path(meta["namespace"], meta["name"], "status")
+            body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": status})
+            try:
+                await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+            except ApiError as error:
+                if error.code not in _GONE:
+                    raise
+        return status
+
+    async def finish(self, pod: Object) -> None:
+        """Let a pod go: nothing of it runs, and the API knows how it ended."""
+        meta = pod["metadata"]
+        try:
+            await self._api.delete(
+                PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0
+            )
+        except ApiError as error:
+            if error.code not in _GONE:
+                raise
+
+
+def _keep_times(status: Object, told: Object) -> None:
+    """Let conditions that are as they were told keep their times."""
+    before = {each["type"]: each for each in told.get("conditions") or ()}
+    for condition in status.get("conditions") or ():
+        last = before.get(condition["type"])
+        if last is not None and last["status"] == condition["status"]:
+            condition["lastTransitionTime"] = last["lastTransitionTime"]

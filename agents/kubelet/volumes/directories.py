@@ -1,0 +1,248 @@
+"""The volumes of a pod as directories of the node, and what containers mount of them.
+
+    ROOT/pods/<uid>/volumes/kubernetes.io~empty-dir/<name>/
+    ROOT/pods/<uid>/volumes/kubernetes.io~configmap/<name>/     …secret, projected, downward-api
+    ROOT/pods/<uid>/etc-hosts                    /etc/hosts of all containers
+
+Contents of the API are real files in a directory of their own, which `..data` points to, and the
+names that containers see are links to it: a reader sees all of one version.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.kubelet.pods.environment import ConfigurationError, expand, references_of
+from kvstack.agents.kubelet.pods.files import Files
+from kvstack.agents.kubelet.pods.sandboxes import domain, hostname
+from kvstack.agents.kubelet.runtime.process.shim import syscalls
+from kvstack.agents.kubelet.runtime.runtime import Mount
+from kvstack.apiserver.objects.quantity import parse as parse_quantity
+
+Object: TypeAlias = dict[str, Any]
+
+_DATA: Final = "..data"
+_HOSTS: Final = """\
+# Kubernetes-managed hosts file.
+127.0.0.1\tlocalhost
+::1\tlocalhost ip6-localhost ip6-loopback
+fe00::0\tip6-localnet
+fe00::0\tip6-mcastprefix
+fe00::1\tip6-allnodes
+fe00::2\tip6-allrouters
+"""
+_HOST_NETWORK: Final = "# Kubernetes-managed hosts file (host network).\n"
+_PLUGINS: Final = {
+    "configMap": "kubernetes.io~configmap",
+    "secret": "kubernetes.io~secret",
+    "downwardAPI": "kubernetes.io~downward-api",
+    "projected": "kubernetes.io~projected",
+}
+_CHECKS: Final = {
+    "Directory": (Path.is_dir, "directory"),
+    "File": (Path.is_file, "file"),
+    "Socket": (Path.is_socket, "socket"),
+    "CharDevice": (Path.is_char_device, "character device"),
+    "BlockDevice": (Path.is_block_device, "block device"),
+}
+
+
+def empty_directory(directory: Path, volume: Object) -> Path:
+    """Make an emptyDir; return where it is; raises OSError."""
+    name: str = volume["name"]
+    made = directory / "volumes" / "kubernetes.io~empty-dir" / name
+    if made.is_dir():
+        return made
+    made.mkdir(parents=True)
+    source = volume.get("emptyDir") or {}
+    if source.get("medium") == "Memory":
+        limit = source.get("sizeLimit")
+        size = f",size={parse_quantity(limit).value()}" if limit else ""
+        syscalls.mount("tmpfs", str(made), "tmpfs", 0, f"mode=777{size}")
+    else:
+        made.chmod(0o777)
+    return made
+
+
+def written(directory: Path, volume: Object, files: Files, group: int | None) -> Path:
+    """Write a volume whose contents the API holds; return where it is.
+
+    group: to which its files belong, None: root's. Raises ConfigurationError and OSError.
+    """
+    kind = next(plugin for field, plugin in _PLUGINS.items() if field in volume)
+    name: str = volume["name"]
+    made = directory / "volumes" / kind / name
+    made.mkdir(parents=True, exist_ok=True)
+    made.chmod(0o755)
+    _write(made, files, group)
+    return made
+
+
+def forget(directory: Path) -> None:
+    """Take away what is mounted for a pod's volumes; OSError."""
+    for made in (directory / "volumes" / "kubernetes.io~empty-dir").glob("*"):
+        if made.is_mount():
+            syscalls.unmount(str(made), syscalls.MNT_DETACH)
+
+
+def give_to_group(directory: Path, group: int, policy: str) -> None:
+    """Let a group use all of a volume; policy: OnRootMismatch looks at its root alone."""
+    found = directory.stat()
+    if policy == "OnRootMismatch" and found.st_gid == group and found.st_mode & stat.S_ISGID:
+        return
+    for place, names, files in os.walk(directory):
+        _give(place, group, 0o2770)
+        for name in (*names, *files):
+            path = os.path.join(place, name)
+            if not os.path.islink(path):
+                _give(path, group, 0o2770 if name in names else 0o660)
+
+
+def _give(path: str, group: int, mode: int) -> None:
+    os.chown(path, -1, group)
+    os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | mode)
+
+
+def host_path(source: Object) -> Path:
+    """Return a place of the node, made if that is asked for; ConfigurationError, OSError."""
+    path, kind = Path(source["path"]), source.get("type") or ""
+    if kind == "DirectoryOrCreate":
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    elif kind == "FileOrCreate":
+        path.touch(mode=0o644)
+    elif kind in _CHECKS:
+        check, text = _CHECKS[kind]
+        if not check(path):
+            what = _kind_of(path)
+            raise ConfigurationError(f"hostPath type check failed: {path} is not a {text}{what}")
+    elif not path.exists():
+        path.mkdir(mode=0o755, parents=True)
+    return path
+
+
+def _kind_of(path: Path) -> str:
+    """Return what a place is instead."""
+    return next((f", it's a {kind}" for kind, (check, _) in _CHECKS.items() if check(path)), "")
+
+
+def _write(directory: Path, files: Files, group: int | None) -> None:
+    """Put contents in place at once; what is the same is left alone."""
+    link = directory / _DATA
+    old = os.readlink(link) if link.is_symlink() else ""
+    if old and _read(directory / old) == files:
+        return
+    number = int(old.removeprefix("..version_") or 0) + 1
+    fresh = directory / f"..version_{number}"
+    shutil.rmtree(fresh, ignore_errors=True)  # of a write that broke off
+    fresh.mkdir()
+    fresh.chmod(0o755)
+    for path, (data, mode) in files.items():
+        if ".." in PurePosixPath(path).parts or path.startswith("/"):
+            raise ConfigurationError(f"invalid path {path}")
+        file = fresh / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        file.chmod(mode)
+        if group is not None:
+            os.chown(file, -1, group)
+            file.chmod(mode | 0o040)
+    waiting = directory / "..data_tmp"
+    waiting.unlink(missing_ok=True)
+    waiting.symlink_to(fresh.name)
+    waiting.replace(link)
+    wanted = {PurePosixPath(path).parts[0] for path in files}
+    for name in wanted:
+        if not (directory / name).is_symlink():
+            (directory / name).symlink_to(f"{_DATA}/{name}")
+    for each in directory.iterdir():
+        if not each.name.startswith("..") and each.name not in wanted:
+            each.unlink()
+    if old:
+        shutil.rmtree(directory / old)
+
+
+def _read(directory: Path) -> Files:
+    return {
+        str(each.relative_to(directory)): (each.read_bytes(), each.stat().st_mode & 0o7777)
+        for each in directory.rglob("*")
+        if each.is_file()
+    }
+
+
+def mounts(
+    pod: Object,
+    container: Object,
+    places: Mapping[str, tuple[Path, bool]],
+    environment: Mapping[str, str],
+) -> list[Mount]:
+    """Return what a container mounts of volumes; places: by name, with whether to read only.
+
+    Raises ConfigurationError.
+    """
+    found = []
+    for mount in container.get("volumeMounts") or ():
+        source, is_read_only = places[mount["name"]]
+        sub_path = mount.get("subPath") or _expanded(mount.get("subPathExpr") or "", environment)
+        if sub_path:
+            source = _sub_path(source, sub_path)
+        propagation = mount.get("mountPropagation") or "None"
+        is_read_only = is_read_only or bool(mount.get("readOnly"))
+        found.append(Mount(str(source), mount["mountPath"], is_read_only, propagation))
+    return found
+
+
+def _expanded(text: str, environment: Mapping[str, str]) -> str:
+    if not text:
+        return ""
+    found = expand(text, environment)
+    for name in references_of(text):
+        if not environment.get(name):
+            raise ConfigurationError(f'missing value for "{name}"')
+    return found
+
+
+def _sub_path(volume: Path, sub_path: str) -> Path:
+    """Return a place in a volume, made where it is missing; links must not lead out of it."""
+    if sub_path.startswith("/") or ".." in PurePosixPath(sub_path).parts:
+        raise ConfigurationError(f"subPath {sub_path} must not lead out of its volume")
+    found = (volume / sub_path).resolve()
+    if not found.is_relative_to(volume.resolve()):
+        raise ConfigurationError(f"subPath {sub_path} leads out of its volume")
+    if not found.exists():
+        mode = stat.S_IMODE(volume.stat().st_mode)
+        at = volume.resolve()
+        for part in found.relative_to(at).parts:
+            at /= part
+            if not at.exists():
+                at.mkdir()
+                at.chmod(mode)
+    return found
+
+
+def write_hosts(directory: Path, pod: Object, address: str, cluster_domain: str) -> Mount:
+    """Write a pod's /etc/hosts; return what containers mount of it."""
+    spec = pod["spec"]
+    if spec.get("hostNetwork"):
+        lines = [_HOST_NETWORK, Path("/etc/hosts").read_text()]
+    else:
+        name, behind = hostname(pod), domain(pod, cluster_domain)
+        full = f"{name}.{behind}\t" if behind else ""
+        lines = [_HOSTS, f"{address}\t{full}{name}\n"]
+    aliases = spec.get("hostAliases") or ()
+    if aliases:
+        lines.append("\n# Entries added by HostAliases.\n")
+        lines += ["\t".join([each["ip"], *each.get("hostnames", ())]) + "\n" for each in aliases]
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "etc-hosts"
+    file.write_text("".join(lines))
+    return Mount(str(file), "/etc/hosts")
+
+
+def remove(directory: Path) -> None:
+    """Take away all of a pod that is on the disk; what it mounted first. OSError."""
+    forget(directory)
+    if directory.exists():
+        shutil.rmtree(directory)

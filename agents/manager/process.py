@@ -1,0 +1,155 @@
+"""The process of the controllers: `kvstack controller-manager`.
+
+    flags ─► API ─► lease ─► informers, controllers ─► until SIGTERM or SIGINT
+
+Exit code 0: ended as asked; 1: flags or files cannot be used, or the lease was lost.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from random import SystemRandom
+from socket import gethostname
+from typing import Final
+
+from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.kubeconfig import Cluster, KubeconfigError, connect
+from kvstack.agents.client.leader_election import LeaderElection
+from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter, TokenBucket
+from kvstack.agents.client.timing import Clock, SystemClock
+from kvstack.agents.controllers.table import controllers
+from kvstack.agents.manager.flags import TABLE
+from kvstack.agents.manager.metrics import manager_metrics
+from kvstack.agents.manager.settings import ManagerSettings, manager_settings
+from kvstack.agents.process.access import review_access
+from kvstack.agents.process.leading import election_checks, election_metrics, lead_until
+from kvstack.agents.process.pages import Pages, serving
+from kvstack.agents.process.settings import cluster_of
+from kvstack.agents.reconcile.manager import Manager, Users
+from kvstack.agents.reconcile.runner import Surroundings
+from kvstack.agents.reconcile.service_accounts import OneUser, ServiceAccountUsers
+from kvstack.apiserver.policy.service_accounts.keys import UnusableKeyError
+from kvstack.apiserver.server.process import (
+    FAILED,
+    keep_log_of_loop,
+    run,
+    stop_event,
+    version_text,
+)
+from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
+from kvstore.errors import ConfigError
+from kvstore.logger import Logger
+from kvstore.runtime.log.line_logger import open_logger
+from kvstore.server.metrics.exposition import render
+
+COMMAND: Final = "kvstack controller-manager"
+ABOUT: Final = "The controllers of a cluster. Flags are kube-controller-manager's."
+
+_AGENT: Final = "kube-controller-manager"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+    try:
+        given = read_command_line(arguments, COMMAND, TABLE)
+        if given.values.get("help"):
+            sys.stdout.write(help_text(COMMAND, ABOUT, TABLE))
+            return 0
+        if given.values.get("version"):
+            sys.stdout.write(version_text())
+            return 0
+        settings = manager_settings(given)
+        cluster = cluster_of(settings.process.kubeconfig, settings.process.master)
+    except (UsageError, ConfigError, KubeconfigError) as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return FAILED
+    log = open_logger(("default",), settings.process.log_level, "json")
+    if settings.process.without_effect:
+        log.warning("these flags have no effect here", flags=list(settings.process.without_effect))
+    try:
+        return run(lambda: serve(cluster, settings, log), log)
+    except (ConfigError, KubeconfigError, UnusableKeyError) as error:
+        log.fatal("command failed", error=str(error))
+        return FAILED
+
+
+@dataclass(slots=True)
+class _Running:
+    """What leads now, for pages."""
+
+    manager: Manager | None = None
+
+
+async def serve(cluster: Cluster, settings: ManagerSettings, log: Logger) -> None:
+    """Run controllers until a signal comes; LeaseLostError: another leads."""
+    stop = stop_event()
+    keep_log_of_loop(log)
+    clock, chance = SystemClock(), SystemRandom().random
+    running = _Running()
+    async with AsyncExitStack() as stack:
+
+        def api(role: str, limiter: RateLimiter = NO_LIMIT) -> Api:
+            options = Options(user_agent=f"{_AGENT}/{role}", limiter=limiter)
+            found = Api(connect(cluster), options)
+            stack.push_async_callback(found.close)
+            return found
+
+        election = None
+        process = settings.process
+        if process.elects:
+            identity = f"{gethostname()}_{SystemRandom().getrandbits(64):016x}"
+            election = LeaderElection(
+                api("leader-election"), process.lease, identity, clock, chance, log, process.terms
+            )
+        users = _users(cluster, settings, api, clock)
+        shared = api("shared-informers", _limiter(settings, clock))
+
+        async def lead() -> None:
+            async with Informers(shared, clock, chance, log) as informers:
+                surroundings = Surroundings(informers, clock, chance, log, settings.workers)
+                options = settings.controllers
+                if not options.root_ca and cluster.ca:
+                    options = replace(options, root_ca=cluster.ca.decode("utf-8", "replace"))
+                chosen = controllers(options, settings.chosen)
+                running.manager = manager = Manager(chosen, users, surroundings)
+                try:
+                    await manager.start()
+                    log.info("controllers work", count=len(manager.runners))
+                    await asyncio.Event().wait()
+                finally:
+                    running.manager = None
+                    await manager.stop()
+
+        access = review_access(stack, cluster, process.pages, clock, _AGENT)
+        checks = election_checks(election)
+        health = dict.fromkeys(("/healthz", "/livez", "/readyz"), checks)
+
+        def metrics() -> bytes:
+            leading = election_metrics(election, process.lease.name)
+            return render([leading, *manager_metrics(running.manager)])
+
+        await stack.enter_async_context(serving(Pages(access, health, metrics), process.pages))
+        await lead_until(stop, lead, election)
+
+
+def _users(
+    cluster: Cluster,
+    settings: ManagerSettings,
+    api: Callable[[str], Api],
+    clock: Clock,
+) -> Users:
+    def limiter() -> RateLimiter:
+        return _limiter(settings, clock)
+
+    if not settings.own_accounts:
+        return OneUser(cluster, _AGENT, limiter)
+    return ServiceAccountUsers(api("tokens-controller"), cluster, clock, _AGENT, limiter)
+
+
+def _limiter(settings: ManagerSettings, clock: Clock) -> RateLimiter:
+    if not settings.per_second:
+        return NO_LIMIT
+    return TokenBucket(clock, settings.per_second, settings.burst)

@@ -1,0 +1,176 @@
+"""Who reads the pages of a process, and whether they may: as the API server says.
+
+    access = Access(tokens, reviews, clock, settings)
+    refusal = await access.refusal(request, "/metrics")      None: it may be answered
+
+A client certificate that the authorities verify names a user, or else a bearer token, which a
+TokenReview is asked about; who shows neither is system:anonymous. What a user may is asked by a
+SubjectAccessReview for the path. Members of system:masters may everything, and some pages are for
+everybody. Answers are believed for a while.
+"""
+
+from contextlib import AsyncExitStack
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.built_in import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from kvstack.agents.client.kubeconfig import Cluster, connect, load
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.process.settings import PageSettings
+from kvstack.apiserver.objects import status as statuses
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.attributes import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    PRIVILEGED,
+    UNAUTHENTICATED,
+)
+from kvstore.http.serving.request import Request
+
+Object: TypeAlias = dict[str, Any]
+
+_BEARER: Final = "Bearer "
+_KEPT_MAX: Final = 1000
+_VERBS: Final = {"POST": "post", "PUT": "put", "PATCH": "patch", "DELETE": "delete"}
+
+
+class _User(NamedTuple):
+    name: str
+    groups: tuple[str, ...]
+    uid: str = ""
+
+
+_NOBODY: Final = _User(ANONYMOUS, (UNAUTHENTICATED,))
+
+
+class Access:
+    """Decides on requests."""
+
+    def __init__(self, tokens: Api, reviews: Api, clock: Clock, settings: PageSettings) -> None:
+        """tokens: asked whose a token is; reviews: asked what a user may."""
+        self._tokens = tokens
+        self._reviews = reviews
+        self._clock = clock
+        self._settings = settings
+        self._users: dict[str, tuple[_User | None, float]] = {}
+        self._allowed: dict[tuple[_User, str, str], tuple[bool, float]] = {}
+
+    async def refusal(self, request: Request, path: str) -> ApiError | None:
+        """Return why a request is refused; None: it is not."""
+        if self._is_for_everybody(path):
+            return None
+        try:
+            user = await self._user(request)
+            if user is None:
+                return statuses.unauthorized()
+            if PRIVILEGED in user.groups:
+                return None
+            verb = _VERBS.get(request.method, "get")
+            if await self._may(user, verb, path):
+                return None
+        except (ApiError, UnreachableError) as error:
+            return statuses.service_unavailable(f"the API server was asked in vain: {error}")
+        return statuses.path_denied(user.name, verb, path)
+
+    def _is_for_everybody(self, path: str) -> bool:
+        for each in self._settings.for_everybody:
+            if path == each or (each.endswith("*") and path.startswith(each[:-1])):
+                return True
+        return False
+
+    async def _user(self, request: Request) -> _User | None:
+        connection = request.connection
+        if connection.certificates and connection.verified_by:
+            user = _of_certificate(connection.certificates[0])
+            if user is not None:
+                return user
+        given = request.header("authorization")
+        if not given.startswith(_BEARER):
+            return _NOBODY
+        token = given.removeprefix(_BEARER).strip()
+        now = self._clock.monotonic_s()
+        known = self._users.get(token)
+        if known is not None and known[1] > now:
+            return known[0]
+        user = await self._user_of(token)
+        _keep(self._users, token, (user, now + self._settings.token_ttl_s))
+        return user
+
+    async def _user_of(self, token: str) -> _User | None:
+        review = {
+            "apiVersion": TOKEN_REVIEWS.api_version,
+            "kind": TOKEN_REVIEWS.kind,
+            "spec": {"token": token},
+        }
+        status = (await self._tokens.create(TOKEN_REVIEWS, "", review)).get("status") or {}
+        if not status.get("authenticated"):
+            return None
+        found = status.get("user") or {}
+        groups = tuple(found.get("groups") or ())
+        if AUTHENTICATED not in groups:
+            groups = (*groups, AUTHENTICATED)
+        return _User(found.get("username", ""), groups, found.get("uid", ""))
+
+    async def _may(self, user: _User, verb: str, path: str) -> bool:
+        key = (user, verb, path)
+        now = self._clock.monotonic_s()
+        known = self._allowed.get(key)
+        if known is not None and known[1] > now:
+            return known[0]
+        spec: Object = {
+            "user": user.name,
+            "groups": list(user.groups),
+            "nonResourceAttributes": {"path": path, "verb": verb},
+        }
+        if user.uid:
+            spec["uid"] = user.uid
+        review = {
+            "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+            "kind": SUBJECT_ACCESS_REVIEWS.kind,
+            "spec": spec,
+        }
+        found = await self._reviews.create(SUBJECT_ACCESS_REVIEWS, "", review)
+        is_allowed = bool((found.get("status") or {}).get("allowed"))
+        ttl_s = self._settings.allowed_ttl_s if is_allowed else self._settings.denied_ttl_s
+        _keep(self._allowed, key, (is_allowed, now + ttl_s))
+        return is_allowed
+
+
+def _keep(memory: dict[Any, Any], key: object, value: object) -> None:
+    if len(memory) >= _KEPT_MAX:
+        memory.clear()
+    memory[key] = value
+
+
+def _of_certificate(der: bytes) -> _User | None:
+    subject = x509.load_der_x509_certificate(der).subject
+    names = [str(each.value) for each in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if not names:
+        return None
+    groups = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return _User(names[0], (*(str(each.value) for each in groups), AUTHENTICATED))
+
+
+def review_access(
+    stack: AsyncExitStack, cluster: Cluster, settings: PageSettings, clock: Clock, agent: str
+) -> Access:
+    """Return the access that the flags ask for, its connections closed with the stack.
+
+    cluster: who asks, where the flags name nobody else. Raises KubeconfigError.
+    """
+
+    def api(path: str, role: str) -> Api:
+        found = Api(connect(load(path) if path else cluster), Options(user_agent=f"{agent}/{role}"))
+        stack.push_async_callback(found.close)
+        return found
+
+    return Access(
+        api(settings.authentication_kubeconfig, "authentication"),
+        api(settings.authorization_kubeconfig, "authorization"),
+        clock,
+        settings,
+    )

@@ -1,0 +1,68 @@
+"""The work of a process, while it holds the lease: until it is told to stop, or the lease is lost.
+
+    await lead_until(stop, work, election)      election None: work at once
+
+`work` runs until it is cancelled. A process whose lease is lost must end: LeaseLostError.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+from kvstack.agents.client.leader_election import LeaderElection
+from kvstore.errors import ConfigError
+from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+
+Work: TypeAlias = Callable[[], Awaitable[None]]
+
+WATCHDOG_S: Final = 20.0
+"""A leader is unwell that has not renewed its lease so long after its end."""
+
+
+class LeaseLostError(ConfigError):
+    """Another leads now: this process must end."""
+
+
+async def lead_until(stop: asyncio.Event, work: Work, election: LeaderElection | None) -> None:
+    """Work once the lease is held, until told to stop; LeaseLostError, or what the work raises."""
+    doing = asyncio.ensure_future(work() if election is None else election.run(work))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        is_ended = doing.done()
+        stopping.cancel()
+        doing.cancel()
+        await asyncio.wait((doing,))
+    if is_ended:
+        doing.result()
+        if stop.is_set():
+            return
+        raise LeaseLostError("leader election lost")
+    with suppress(asyncio.CancelledError):
+        doing.result()
+
+
+def election_checks(election: LeaderElection | None) -> dict[str, Callable[[], bool]]:
+    """Return the health check of the lease; none if there is no election."""
+    if election is None:
+        return {}
+
+    def is_renewed() -> bool:
+        return election.seconds_since_renewal < election.terms.duration_s + WATCHDOG_S
+
+    return {"leaderElection": is_renewed}
+
+
+def election_metrics(election: LeaderElection | None, name: str) -> FamilySamples:
+    """Return upstream's metric of who leads."""
+    is_leader = election is None or election.is_leader
+    return (
+        "leader_election_master_status",
+        FamilyKind.GAUGE,
+        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup,"
+        " 1 indicates master. 'name' is the string used to identify the lease. Please make sure"
+        " to group by name.",
+        {labels(name=name): int(is_leader)},
+    )

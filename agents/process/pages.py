@@ -1,0 +1,135 @@
+"""The pages of a process: its health and its metrics.
+
+    pages = Pages(access, {"/healthz": checks, …}, read_metrics)
+    async with serving(pages, settings): …
+
+    GET /healthz /livez /readyz [?verbose] [&exclude=NAME]    ok, or which check failed
+    GET /healthz/NAME …                                       one of the checks
+    GET /metrics                                              Prometheus' text
+
+Who may read which is `access`'s affair.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from socket import gethostname
+from typing import Final, TypeAlias
+from urllib.parse import parse_qs
+
+import orjson
+
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.process.access import Access
+from kvstack.agents.process.settings import PageSettings
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.server.addresses import join_host_port
+from kvstack.apiserver.server.certs.certificates import Profile, issue, new_authority
+from kvstore.http.serving.answer import Answer
+from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
+from kvstore.http.serving.request import Request
+from kvstore.http.serving.server import HttpServer
+from kvstore.server.metrics.exposition import CONTENT_TYPE
+
+Checks: TypeAlias = Mapping[str, Callable[[], bool]]
+
+_TEXT: Final = (
+    ("Content-Type", "text/plain; charset=utf-8"),
+    ("X-Content-Type-Options", "nosniff"),
+)
+_METRICS: Final = "/metrics"
+
+
+class Pages:
+    """Answers requests."""
+
+    def __init__(
+        self, access: Access, health: Mapping[str, Checks], read_metrics: Callable[[], bytes]
+    ) -> None:
+        """health: page (`/healthz`) → the checks that must hold for it, by name."""
+        self._access = access
+        self._health = health
+        self._read_metrics = read_metrics
+
+    async def handle(self, request: Request, answer: Answer) -> None:
+        """Answer one request."""
+        path, _, query = request.target.partition("?")
+        refusal = await self._access.refusal(request, path)
+        if refusal is not None:
+            _refuse(answer, refusal)
+        elif path == _METRICS:
+            answer.send(200, (("Content-Type", CONTENT_TYPE),), self._read_metrics())
+        elif path in self._health:
+            self._tell_health(path, query, answer)
+        else:
+            self._tell_check(path, answer)
+
+    def _tell_health(self, page: str, query: str, answer: Answer) -> None:
+        given = parse_qs(query, keep_blank_values=True)
+        excluded = {name for each in given.get("exclude", ()) for name in each.split(",")}
+        checks = self._health[page]
+        results = {name: check() for name, check in checks.items() if name not in excluded}
+        is_well = all(results.values())
+        name = page[1:]
+        if is_well and "verbose" not in given:
+            answer.send(200, _TEXT, b"ok")
+            return
+        lines = [f"[+]{each} excluded: ok" for each in checks if each in excluded]
+        lines += [
+            f"[+]{each} ok" if well else f"[-]{each} failed: reason withheld"
+            for each, well in results.items()
+        ]
+        lines.append(f"{name} check {'passed' if is_well else 'failed'}")
+        answer.send(200 if is_well else 500, _TEXT, ("\n".join(lines) + "\n").encode())
+
+    def _tell_check(self, path: str, answer: Answer) -> None:
+        page, _, name = path.rpartition("/")
+        check = self._health.get(page, {}).get(name)
+        if check is None:
+            answer.send(404, _TEXT, b"404 page not found\n")
+        elif check():
+            answer.send(200, _TEXT, b"ok")
+        else:
+            answer.send(500, _TEXT, b"internal server error: reason withheld\n")
+
+
+@asynccontextmanager
+async def serving(pages: Pages, settings: PageSettings) -> AsyncGenerator[None]:
+    """Serve the pages, if there are to be any."""
+    if not settings.port:
+        yield
+        return
+    url = f"https://{join_host_port(settings.bind_address, settings.port)}"
+    server = HttpServer([Listener(url, tls=_tls(settings))], pages.handle)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+def _tls(settings: PageSettings) -> ServerTls:
+    authorities = settings.client_ca_file
+    return ServerTls(
+        _pair(settings),
+        client_auth=ClientAuth.REQUEST if authorities else ClientAuth.NONE,
+        authorities={"clients": authorities} if authorities else {},
+        min_version=settings.min_version,
+        cipher_suites=settings.cipher_suites,
+        http2=settings.http2,
+    )
+
+
+def _pair(settings: PageSettings) -> KeyPair:
+    """Return the certificate of the pages; a new one if none is given."""
+    if settings.cert_file:
+        return KeyPair(settings.cert_file, settings.key_file)
+    now_s = SystemClock().now_s()
+    host = gethostname()
+    hosts = (host, "localhost", "127.0.0.1")
+    made = issue(new_authority(f"{host}-ca", now_s), Profile(host, hosts=hosts, serves=True), now_s)
+    return KeyPair(made.cert, made.key)
+
+
+def _refuse(answer: Answer, refusal: ApiError) -> None:
+    headers = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))
+    answer.send(refusal.code, headers, orjson.dumps(refusal.status) + b"\n")

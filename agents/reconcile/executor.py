@@ -1,0 +1,175 @@
+"""Carries plans out: asks the API for what they want, and tells them what came of it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
+from kvstack.agents.client.discovery import discover
+from kvstack.agents.client.event_recorder import EventRecorder
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.reconcile.own_writes import OwnWrites
+from kvstack.agents.reconcile.plan import (
+    Action,
+    Again,
+    Create,
+    Delete,
+    DeleteCollection,
+    Discover,
+    Enqueue,
+    Follow,
+    Get,
+    ListLive,
+    Outcome,
+    Patch,
+    Plan,
+    Record,
+    Retry,
+    SlowStart,
+    Step,
+    Update,
+)
+from kvstack.apiserver.objects.status import ApiError
+
+Object: TypeAlias = dict[str, Any]
+
+_AT_ONCE_MAX: Final = 64
+
+
+class Surrounding(Protocol):
+    """What plans change of their own runner."""
+
+    async def follow(self, wanted: Follow) -> None:
+        """Watch these resources besides."""
+        ...
+
+    def enqueue(self, wanted: Enqueue) -> None:
+        """Have keys worked on."""
+        ...
+
+
+class Executor:
+    """Does what plans ask for, as one user."""
+
+    def __init__(
+        self,
+        api: Api,
+        recorder: EventRecorder,
+        own_writes: OwnWrites,
+        surrounding: Surrounding,
+    ) -> None:
+        """Act through an Api; what is written is remembered by key."""
+        self._surrounding = surrounding
+        self._api = api
+        self._recorder = recorder
+        self._own_writes = own_writes
+
+    async def carry_out(self, key: str, plan: Plan) -> Again | Retry | None:
+        """Carry a plan out to its end; raises what it raises."""
+        outcomes: list[Outcome] | None = None
+        try:
+            while True:
+                step = next(plan) if outcomes is None else plan.send(outcomes)
+                outcomes = await self._do(key, step)
+        except StopIteration as end:
+            again: Again | Retry | None = end.value
+            return again
+        finally:
+            plan.close()
+
+    async def _do(self, key: str, step: Step) -> list[Outcome]:
+        if isinstance(step, SlowStart):
+            return await self._slowly(key, step.actions)
+        if len(step) == 1:
+            return [await self._act(key, step[0])]
+        return await self._side_by_side(key, step)
+
+    async def _slowly(self, key: str, actions: Sequence[Action]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        size = 1
+        while len(outcomes) < len(actions):
+            batch = actions[len(outcomes) : len(outcomes) + size]
+            done = await self._side_by_side(key, batch)
+            outcomes += done
+            if any(outcome.error is not None for outcome in done):
+                rest = actions[len(outcomes) :]
+                outcomes += [Outcome(action, is_skipped=True) for action in rest]
+            size *= 2
+        return outcomes
+
+    async def _side_by_side(self, key: str, actions: Sequence[Action]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for first in range(0, len(actions), _AT_ONCE_MAX):
+            batch = actions[first : first + _AT_ONCE_MAX]
+            outcomes += await asyncio.gather(*(self._act(key, action) for action in batch))
+        return outcomes
+
+    async def _act(self, key: str, action: Action) -> Outcome:
+        if isinstance(action, Record):
+            self._recorder.record(action.about, action.type, action.reason, action.message)
+            return Outcome(action)
+        if isinstance(action, Enqueue):
+            self._surrounding.enqueue(action)
+            return Outcome(action)
+        try:
+            obj = await self._ask(action)
+        except (ApiError, UnreachableError) as error:
+            return Outcome(action, error=error)
+        self._own_writes.note(key, action, obj)
+        return Outcome(action, obj)
+
+    async def _ask(self, action: Action) -> Object:
+        api = self._api
+        match action:
+            case Create(resource, namespace, obj, name, subresource):
+                return await api.create(
+                    resource, namespace, obj, name=name, subresource=subresource
+                )
+            case Update(resource, obj, subresource):
+                return await api.update(resource, obj, subresource=subresource)
+            case Patch():
+                return await api.patch(
+                    action.resource,
+                    action.namespace,
+                    action.name,
+                    action.body,
+                    action.media_type,
+                    subresource=action.subresource,
+                    field_manager=action.field_manager,
+                    force=action.force,
+                )
+            case Delete():
+                return await api.delete(
+                    action.resource,
+                    action.namespace,
+                    action.name,
+                    uid=action.uid,
+                    resource_version=action.resource_version,
+                    propagation=action.propagation,
+                    grace_s=action.grace_s,
+                )
+            case Get(resource, namespace, name, subresource, metadata_only, query):
+                accept = METADATA if metadata_only else JSON
+                return await api.get(
+                    resource,
+                    namespace,
+                    name,
+                    subresource=subresource,
+                    accept=accept,
+                    query=dict(query),
+                )
+            case ListLive(resource, namespace, labels, metadata_only):
+                accept = METADATA_LIST if metadata_only else JSON
+                items = await api.list_all(resource, namespace, labels=labels, accept=accept)
+                return {"items": items}
+            case DeleteCollection(resource, namespace, labels, propagation):
+                return await api.delete_collection(
+                    resource, namespace, labels=labels, propagation=propagation
+                )
+            case Discover():
+                return {"found": await discover(api)}
+            case Follow():
+                await self._surrounding.follow(action)
+                return {}
+            case Record() | Enqueue():
+                raise AssertionError("these are done elsewhere")

@@ -1,0 +1,58 @@
+"""Runs controllers together: one set of informers, a user and a queue for each.
+
+manager = Manager(controllers, users, Surroundings(informers, clock, chance, logger))
+await manager.start(); …; await manager.stop()
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.reconcile.plan import Controller
+from kvstack.agents.reconcile.runner import Runner, Surroundings
+
+
+class Users(Protocol):
+    """Gives each controller the API as a user of its own."""
+
+    async def api_of(self, service_account: str) -> Api:
+        """Return the API as a service account of kube-system, or (empty) as the manager itself."""
+        ...
+
+
+class Manager:
+    """Runs controllers."""
+
+    def __init__(
+        self, controllers: Sequence[Controller], users: Users, surroundings: Surroundings
+    ) -> None:
+        """Run nothing yet."""
+        self._controllers: Final = controllers
+        self._users: Final = users
+        self._surroundings: Final = surroundings
+        self._apis: list[Api] = []
+        self.runners: list[Runner] = []
+
+    async def start(self) -> None:
+        """Start all controllers, and return once all of them work."""
+        for controller in self._controllers:
+            api = await self._users.api_of(controller.identity.service_account)
+            self._apis.append(api)
+            self.runners.append(Runner(controller, api, self._surroundings))
+        # Side by side, so that informers begin together.
+        async with asyncio.TaskGroup() as group:
+            for runner in self.runners:
+                group.create_task(runner.start())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done now."""
+        return all(runner.is_idle for runner in self.runners)
+
+    async def stop(self) -> None:
+        """End all controllers, and their connections."""
+        await asyncio.gather(*(runner.stop() for runner in self.runners))
+        await asyncio.gather(*(api.close() for api in self._apis))
+        self.runners.clear()
+        self._apis.clear()

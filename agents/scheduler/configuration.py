@@ -1,0 +1,184 @@
+"""How a scheduler is set up: kubescheduler.config.k8s.io/v1, kind KubeSchedulerConfiguration."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.scheduler.extenders import Extender
+from kvstack.agents.scheduler.profile import (
+    DEFAULT_NAME,
+    ConfigurationError,
+    Profile,
+    TieBreak,
+    profile_of,
+)
+from kvstack.apiserver.objects import durations
+from kvstack.apiserver.objects.names import check_label_key
+
+Object: TypeAlias = dict[str, Any]
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+KIND: Final = "KubeSchedulerConfiguration"
+
+_EXTENDER_TIMEOUT_S: Final = 5.0
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+_QUOTA_PREFIX: Final = "requests."
+_EXTENDER_FIELDS: Final = frozenset(
+    (
+        "bindVerb",
+        "enableHTTPS",
+        "filterVerb",
+        "httpTimeout",
+        "ignorable",
+        "managedResources",
+        "nodeCacheCapable",
+        "preemptVerb",
+        "prioritizeVerb",
+        "tlsConfig",
+        "urlPrefix",
+        "weight",
+    )
+)
+_FIELDS: Final = frozenset(
+    (
+        "apiVersion",
+        "clientConnection",
+        "delayCacheUntilActive",
+        "enableContentionProfiling",
+        "enableProfiling",
+        "extenders",
+        "kind",
+        "leaderElection",
+        "parallelism",
+        "percentageOfNodesToScore",
+        "podInitialBackoffSeconds",
+        "podMaxBackoffSeconds",
+        "profiles",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How a scheduler is set up."""
+
+    profiles: Mapping[str, Profile]
+    """By schedulerName."""
+    initial_back_off_s: float = 1.0
+    max_back_off_s: float = 10.0
+    bind_timeout_s: float = 600.0
+    """How long volumes of a pod may take to be bound."""
+    extenders: tuple[Extender, ...] = ()
+    """In the order in which they are asked: those whose failures count come first."""
+
+
+def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Configuration:
+    """Return the configuration of an object; raises ConfigurationError."""
+    given = (obj.get("apiVersion", API_VERSION), obj.get("kind", KIND))
+    if given != (API_VERSION, KIND):
+        raise ConfigurationError(f'no kind "{given[1]}" is registered for version "{given[0]}"')
+    for name in obj:
+        if name not in _FIELDS:
+            raise ConfigurationError(f'strict decoding error: unknown field "{name}"')
+    percentage = obj.get("percentageOfNodesToScore") or 0
+    if not 0 <= percentage <= 100:
+        raise ConfigurationError(
+            f"percentageOfNodesToScore: Invalid value: {percentage}: not in valid range [0-100]"
+        )
+    initial_s = float(obj.get("podInitialBackoffSeconds", 1))
+    max_s = float(obj.get("podMaxBackoffSeconds", 10))
+    if initial_s <= 0:
+        raise ConfigurationError("podInitialBackoffSeconds: must be greater than 0")
+    if max_s < initial_s:
+        raise ConfigurationError(
+            "podMaxBackoffSeconds: must be greater than or equal to PodInitialBackoffSeconds"
+        )
+    extenders, ignored = _read_extenders(obj.get("extenders") or ())
+    wanted = obj.get("profiles") or [{}]
+    profiles: dict[str, Profile] = {}
+    for place, each in enumerate(wanted):
+        name = each.get("schedulerName") or (DEFAULT_NAME if len(wanted) == 1 else "")
+        if not name:
+            raise ConfigurationError(f"profiles[{place}].schedulerName: Required value")
+        if name in profiles:
+            raise ConfigurationError(f'profiles[{place}].schedulerName: Duplicate value: "{name}"')
+        profiles[name] = profile_of(
+            each, percentage=percentage, tie_break=tie_break, ignored_resources=ignored
+        )
+    return Configuration(profiles, initial_s, max_s, _bind_timeout_s(wanted), extenders)
+
+
+def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], list[str]]:
+    """Return extenders, and the resources that the scheduler leaves to them."""
+    seen: set[str] = set()
+    found: list[Extender] = []
+    ignored: list[str] = []
+    for place, each in enumerate(wanted):
+        path = f"extenders[{place}]"
+        if strange := each.keys() - _EXTENDER_FIELDS:
+            raise ConfigurationError(
+                f'strict decoding error: unknown field "{path}.{min(strange)}"'
+            )
+        if not each.get("urlPrefix"):
+            raise ConfigurationError(f"{path}.urlPrefix: Required value")
+        weight = each.get("weight") or 0
+        if each.get("prioritizeVerb") and weight <= 0:
+            raise ConfigurationError(
+                f"{path}.weight: Invalid value: {weight}: must have a positive weight applied to it"
+            )
+        resources = each.get("managedResources") or ()
+        for number, resource in enumerate(resources):
+            _check_resource(f"{path}.managedResources[{number}].name", resource["name"], seen)
+        ignored += [one["name"] for one in resources if one.get("ignoredByScheduler")]
+        found.append(_extender(path, each))
+    if (binders := sum(1 for each in found if each.bind_verb)) > 1:
+        raise ConfigurationError(
+            f'extenders: Invalid value: "found {binders} extenders implementing bind":'
+            " only one extender can implement bind"
+        )
+    return tuple(sorted(found, key=lambda each: each.is_ignorable)), ignored
+
+
+def _check_resource(path: str, name: str, seen: set[str]) -> None:
+    problems = check_label_key(name)
+    if not problems and (
+        "/" not in name or _NATIVE_DOMAIN in name or name.startswith(_QUOTA_PREFIX)
+    ):
+        problems = ["is an invalid extended resource name"]
+    if not problems and name in seen:
+        problems = ["duplicate extender managed resource name"]
+    if problems:
+        raise ConfigurationError(f'{path}: Invalid value: "{name}": {problems[0]}')
+    seen.add(name)
+
+
+def _extender(path: str, given: Object) -> Extender:
+    try:
+        timeout_s = durations.parse(given.get("httpTimeout") or "0") / 1e9
+    except durations.DurationError as error:
+        raise ConfigurationError(f"{path}.httpTimeout: {error}") from error
+    return Extender(
+        given["urlPrefix"],
+        given.get("filterVerb") or "",
+        given.get("prioritizeVerb") or "",
+        given.get("preemptVerb") or "",
+        given.get("bindVerb") or "",
+        given.get("weight") or 0,
+        timeout_s or _EXTENDER_TIMEOUT_S,
+        bool(given.get("nodeCacheCapable")),
+        frozenset(each["name"] for each in given.get("managedResources") or ()),
+        bool(given.get("ignorable")),
+        bool(given.get("enableHTTPS")),
+        given.get("tlsConfig") or {},
+    )
+
+
+def _bind_timeout_s(profiles: list[Object]) -> float:
+    for profile in profiles:
+        for each in profile.get("pluginConfig") or ():
+            if each["name"] == "VolumeBinding":
+                return float((each.get("args") or {}).get("bindTimeoutSeconds") or 600)
+    return 600.0
+
+
+DEFAULT: Final = read_configuration({})

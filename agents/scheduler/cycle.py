@@ -1,0 +1,116 @@
+"""One pod against all nodes: what plugins are asked, and what they answer.
+
+    cycle = Cycle(pod, cluster)
+    plugin.pre_filter(cycle)        None, SKIP, Only(names) or Refusal: before any node is looked at
+    plugin.filter(cycle)            None (all pass) or Failures: a number a row, 0 where it passes
+    plugin.score(cycle, feasible)   None (skipped) or a score of 0 to 100 for each
+
+Rows are the nodes that are looked at: all slots, or a few of them (preemption asks about one).
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from kvstack.agents.scheduler.snapshot.cluster import Cluster
+from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray
+from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+
+Object: TypeAlias = dict[str, Any]
+Rows: TypeAlias = slice | IntArray
+
+SCORE_MAX: Final = 100
+
+
+class Code(Enum):
+    """Why a node is refused."""
+
+    UNSCHEDULABLE = "Unschedulable"
+    """Without some pods on it it might do."""
+    UNRESOLVABLE = "UnschedulableAndUnresolvable"
+    """Without any pods on it it would not do either."""
+
+
+class Reason(NamedTuple):
+    """Why a node is refused, and what is told."""
+
+    code: Code
+    texts: tuple[str, ...]
+
+
+class Refusal(NamedTuple):
+    """No node will do."""
+
+    code: Code
+    text: str
+
+
+class Only(NamedTuple):
+    """Only these nodes may do."""
+
+    names: frozenset[str]
+
+
+class Skip(Enum):
+    """This plugin has nothing to filter."""
+
+    SKIP = "Skip"
+
+
+SKIP: Final = Skip.SKIP
+
+
+class Failures(NamedTuple):
+    """Which rows are refused: number k for reasons[k - 1], 0 for those that pass."""
+
+    numbers: IntArray
+    reasons: Sequence[Reason]
+
+
+class Cycle:
+    """One pod's turn."""
+
+    def __init__(self, pod: PodInfo, cluster: Cluster, rows: Rows | None = None) -> None:
+        """rows: the slots to look at, all if not given."""
+        self.pod: Final = pod
+        self.cluster: Final = cluster
+        self.rows: Final[Rows] = slice(0, cluster.size) if rows is None else rows
+        self.states: Final[dict[str, Any]] = {}
+        """What plugins keep from one question to the next, by plugin."""
+
+
+class Plugin:
+    """Defaults of a plugin's answers: it has no say."""
+
+    name: ClassVar[str] = ""
+    filters: ClassVar[bool] = False
+    scores: ClassVar[bool] = False
+    default_weight: ClassVar[int] = 1
+
+    def pre_filter(self, _cycle: Cycle) -> Skip | Only | Refusal | None:
+        """Prepare for the nodes."""
+        return None
+
+    def filter(self, _cycle: Cycle) -> Failures | None:
+        """Refuse rows."""
+        return None
+
+    def score(self, _cycle: Cycle, _feasible: IntArray) -> IntArray | None:
+        """Score slots, from 0 to 100."""
+        return None
+
+
+def refuse(is_refused: BoolArray, reason: Reason) -> Failures | None:
+    """Return the failures of rows that are refused for one reason."""
+    return Failures(is_refused.astype(np.int64), (reason,)) if is_refused.any() else None
+
+
+def normalized(scores: IntArray, *, is_reversed: bool = False) -> IntArray:
+    """Return scores stretched so that the best has 100; reversed: the worst has 0."""
+    most = int(scores.max()) if len(scores) else 0
+    if most == 0:
+        return np.full(len(scores), SCORE_MAX, dtype=np.int64) if is_reversed else scores
+    found = SCORE_MAX * scores // most
+    return SCORE_MAX - found if is_reversed else found

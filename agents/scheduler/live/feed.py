@@ -1,0 +1,210 @@
+"""Keeps cluster and queue as the API's objects are."""
+
+from collections.abc import Callable, Container
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.client import built_in
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.object_store import key_of
+from kvstack.agents.client.resource_type import ResourceType
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.scheduler.cluster_events import (
+    POD_ADD,
+    POD_DELETE,
+    Change,
+    node_events,
+    placed_pod_events,
+)
+from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue
+from kvstack.agents.scheduler.snapshot.cluster import Cluster
+from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+
+Object: TypeAlias = dict[str, Any]
+
+_OWNERS: Final = (
+    built_in.REPLICATION_CONTROLLERS,
+    built_in.REPLICA_SETS,
+    built_in.STATEFUL_SETS,
+)
+_TERMINAL: Final = frozenset(("Succeeded", "Failed"))
+
+
+class _Kept(NamedTuple):
+    """Objects that are kept by their keys, and the name that events about them bear."""
+
+    resource: ResourceType
+    objects: dict[str, Object]
+    event: str
+
+
+class Feed:
+    """Takes changes from informers."""
+
+    def __init__(
+        self,
+        informers: Informers,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        names: Container[str],
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        """names: schedulerNames of pods to place. wake is called when the queue may have work."""
+        self._informers = informers
+        self._cluster = cluster
+        self._queue = queue
+        self._names = names
+        self._clock = clock
+        self._wake = wake
+        self.assumed: Final[set[str]] = set()
+        """Uids of pods that were placed here, and are not known to be bound yet."""
+        storage = cluster.storage
+        self._kept = (
+            _Kept(built_in.PERSISTENT_VOLUMES, storage.volumes, "PersistentVolume"),
+            _Kept(built_in.PERSISTENT_VOLUME_CLAIMS, storage.claims, "PersistentVolumeClaim"),
+            _Kept(built_in.STORAGE_CLASSES, storage.classes, "StorageClass"),
+            _Kept(built_in.CSI_NODES, storage.nodes, "CSINode"),
+            _Kept(built_in.CSI_DRIVERS, storage.drivers, "CSIDriver"),
+            _Kept(built_in.CSI_STORAGE_CAPACITIES, storage.capacities, "CSIStorageCapacity"),
+            _Kept(built_in.VOLUME_ATTACHMENTS, storage.attachments, "VolumeAttachment"),
+            _Kept(built_in.POD_DISRUPTION_BUDGETS, cluster.budgets, "PodDisruptionBudget"),
+        )
+
+    async def start(self) -> None:
+        """Take what there is, and every change from then on."""
+        informers = self._informers
+        resources = [
+            built_in.NAMESPACES,
+            built_in.NODES,
+            built_in.SERVICES,
+            *_OWNERS,
+            *(each.resource for each in self._kept),
+            built_in.PODS,
+        ]
+        for resource in resources:
+            informers.of(resource)
+        for resource in resources:
+            await informers.of(resource).synced()
+        informers.of(built_in.NAMESPACES).on_change(self._namespace)
+        informers.of(built_in.NODES).on_change(self._node)
+        informers.of(built_in.SERVICES).on_change(self._service)
+        for resource in _OWNERS:
+            informers.of(resource).on_change(self._owner(resource))
+        for each in self._kept:
+            informers.of(each.resource).on_change(self._keep(each))
+        informers.of(built_in.PODS).on_change(self._pod)
+
+    def happened(self, event: str, old: Object | None, new: Object | None) -> None:
+        """Tell the queue of an event."""
+        if self._queue.happened(event, Change(old, new), self._clock.now_s()):
+            self._wake()
+
+    def waiting_pod(self, key: str, uid: str) -> PodInfo | None:
+        """Return a pod as the API shows it; None if it is gone or has a node."""
+        pod = self._informers.of(built_in.PODS).store.get(key)
+        if pod is None or pod["metadata"]["uid"] != uid or pod["spec"].get("nodeName"):
+            return None
+        return PodInfo(pod)
+
+    # Pods.
+
+    def _pod(self, old: Object | None, new: Object | None) -> None:
+        if new is None or (new.get("status") or {}).get("phase") in _TERMINAL:
+            gone = old or new
+            if gone is not None:
+                self._remove_pod(gone)
+        elif new["spec"].get("nodeName"):
+            self._placed_pod(new)
+        elif new["spec"].get("schedulerName") in self._names:
+            self._waiting_pod(new)
+
+    def _placed_pod(self, pod: Object) -> None:
+        info = PodInfo(pod, placed=True)
+        before = self._cluster.pods.get(info.uid)
+        self.assumed.discard(info.uid)
+        self._cluster.add_pod(info, info.node_name)
+        if before is not None:
+            for event in placed_pod_events(before, info):
+                self.happened(event, before.obj, pod)
+            return
+        self._queue.remove(info.uid)
+        self._cluster.nominate(info, "")
+        self.happened(POD_ADD, None, pod)
+
+    def _waiting_pod(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self._cluster.pods:
+            if "deletionTimestamp" in pod["metadata"]:
+                self._drop_assumed(uid, pod)
+            return
+        info = PodInfo(pod)
+        nominated = (pod.get("status") or {}).get("nominatedNodeName")
+        if nominated:
+            self._cluster.nominate(info, nominated)
+        self._queue.add(info, self._clock.now_s())
+        self._wake()
+
+    def _remove_pod(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        was_nominated = self._cluster.unnominate(uid)
+        self._queue.remove(uid)
+        if uid in self._cluster.pods:
+            self._drop_assumed(uid, pod)
+        elif was_nominated:
+            self.happened(POD_DELETE, pod, None)
+
+    def _drop_assumed(self, uid: str, pod: Object) -> None:
+        """Forget a pod on a node, assumed or not."""
+        self.assumed.discard(uid)
+        self._cluster.remove_pod(uid)
+        self.happened(POD_DELETE, pod, None)
+
+    # Others.
+
+    def _namespace(self, old: Object | None, new: Object | None) -> None:
+        obj = new or old
+        if obj is not None:
+            labels = None if new is None else new["metadata"].get("labels") or {}
+            self._cluster.index.set_namespace(obj["metadata"]["name"], labels)
+
+    def _node(self, old: Object | None, new: Object | None) -> None:
+        events = node_events(old, new)
+        if new is not None:
+            self._cluster.set_node(new)
+        elif old is not None:
+            self._cluster.remove_node(old["metadata"]["name"])
+        for event in events:
+            self.happened(event, old, new)
+
+    def _service(self, old: Object | None, new: Object | None) -> None:
+        meta = (new or old or {})["metadata"]
+        services = self._cluster.services.setdefault(meta["namespace"], {})
+        if new is None:
+            services.pop(meta["name"], None)
+        else:
+            services[meta["name"]] = new
+
+    def _owner(self, resource: ResourceType) -> Callable[[Object | None, Object | None], None]:
+        is_plain = resource == built_in.REPLICATION_CONTROLLERS
+
+        def handle(old: Object | None, new: Object | None) -> None:
+            meta = (new or old or {})["metadata"]
+            key = (resource.api_version, resource.kind, meta["namespace"], meta["name"])
+            if new is None:
+                self._cluster.owners.pop(key, None)
+                return
+            selector = new["spec"].get("selector")
+            self._cluster.owners[key] = {"matchLabels": selector} if is_plain else selector
+
+        return handle
+
+    def _keep(self, kept: _Kept) -> Callable[[Object | None, Object | None], None]:
+        def handle(old: Object | None, new: Object | None) -> None:
+            if new is not None:
+                kept.objects[key_of(new)] = new
+            elif old is not None:
+                kept.objects.pop(key_of(old), None)
+            action = "Delete" if new is None else "Add" if old is None else "Update"
+            self.happened(f"{kept.event}{action}", old, new)
+
+        return handle

@@ -1,0 +1,158 @@
+"""The process of a scheduler: `kvstack scheduler`.
+
+    flags, configuration ─► API ─► informers ─► lease ─► Scheduler ─► until SIGTERM or SIGINT
+
+Exit code 0: ended as asked; 1: flags or files cannot be used, or the lease was lost.
+"""
+
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import SystemRandom
+from socket import gethostname
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.kubeconfig import Cluster, KubeconfigError, connect
+from kvstack.agents.client.leader_election import LeaderElection
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.process.access import review_access
+from kvstack.agents.process.leading import election_checks, election_metrics, lead_until
+from kvstack.agents.process.pages import Checks, Pages, serving
+from kvstack.agents.process.settings import Settings, cluster_of
+from kvstack.agents.scheduler.configuration import Configuration, read_configuration
+from kvstack.agents.scheduler.live.command_line import (
+    ABOUT,
+    COMMAND,
+    TABLE,
+    read_flags,
+    read_given,
+)
+from kvstack.agents.scheduler.live.scheduler import Scheduler
+from kvstack.agents.scheduler.profile import ConfigurationError
+from kvstack.apiserver.server.process import (
+    FAILED,
+    keep_log_of_loop,
+    run,
+    stop_event,
+    version_text,
+)
+from kvstack.apiserver.server.settings.command_line import UsageError, help_text
+from kvstore.errors import ConfigError
+from kvstore.logger import Logger
+from kvstore.runtime.log.line_logger import open_logger
+from kvstore.server.metrics.exposition import render
+
+Object: TypeAlias = dict[str, Any]
+
+_AGENT: Final = "kube-scheduler"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+    try:
+        given = read_given(arguments)
+        if given.values.get("help"):
+            sys.stdout.write(help_text(COMMAND, ABOUT, TABLE))
+            return 0
+        if given.values.get("version"):
+            sys.stdout.write(version_text())
+            return 0
+        flags = read_flags(given)
+        config = _read_config(flags.config)
+        settings = flags.settings
+        cluster = _cluster(settings, config)
+        configuration = read_configuration(config, tie_break=flags.tie_break)
+    except (ConfigError, ConfigurationError, KubeconfigError, UsageError) as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return FAILED
+    log = open_logger(("default",), settings.log_level, "json")
+    elects = _elects(settings, config)
+    try:
+        return run(lambda: serve(cluster, settings, configuration, log, elects=elects), log)
+    except (ConfigError, KubeconfigError) as error:
+        log.fatal("command failed", error=str(error))
+        return FAILED
+
+
+async def serve(
+    cluster: Cluster,
+    settings: Settings,
+    configuration: Configuration,
+    log: Logger,
+    *,
+    elects: bool,
+) -> None:
+    """Place pods until a signal comes; LeaseLostError: another leads."""
+    stop = stop_event()
+    keep_log_of_loop(log)
+    clock, chance = SystemClock(), SystemRandom().random
+    host = gethostname()
+    async with AsyncExitStack() as stack:
+        api = Api(connect(cluster), Options(user_agent=f"{_AGENT}/scheduler"))
+        stack.push_async_callback(api.close)
+        informers = await stack.enter_async_context(Informers(api, clock, chance, log))
+        scheduler = Scheduler(api, informers, clock, chance, log, configuration, host=host)
+        election = None
+        if elects:
+            lease_api = Api(connect(cluster), Options(user_agent=f"{_AGENT}/leader-election"))
+            stack.push_async_callback(lease_api.close)
+            identity = f"{host}_{SystemRandom().getrandbits(64):016x}"
+            election = LeaderElection(
+                lease_api, settings.lease, identity, clock, chance, log, settings.terms
+            )
+
+        async def lead() -> None:
+            await scheduler.start()
+            try:
+                await stop.wait()
+            finally:
+                await scheduler.stop()
+
+        access = review_access(stack, cluster, settings.pages, clock, _AGENT)
+        pages = Pages(
+            access, _checks(scheduler, election), lambda: _metrics(scheduler, election, settings)
+        )
+        await stack.enter_async_context(serving(pages, settings.pages))
+        await lead_until(stop, lead, election)
+
+
+def _checks(scheduler: Scheduler, election: LeaderElection | None) -> dict[str, Checks]:
+    def is_synced() -> bool:
+        return scheduler.is_synced or (election is not None and not election.is_leader)
+
+    checks = election_checks(election)
+    ready: Checks = {**checks, "sched-handler-sync": is_synced}
+    return {"/healthz": checks, "/livez": checks, "/readyz": ready}
+
+
+def _metrics(scheduler: Scheduler, election: LeaderElection | None, settings: Settings) -> bytes:
+    readings = scheduler.metrics.readings(scheduler.sizes())
+    return render([*readings, election_metrics(election, settings.lease.name)])
+
+
+def _elects(settings: Settings, config: Object) -> bool:
+    if settings.is_election_given:
+        return settings.elects
+    return bool((config.get("leaderElection") or {}).get("leaderElect", True))
+
+
+def _read_config(path: str) -> Object:
+    if not path:
+        return {}
+    try:
+        found = yaml.safe_load(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: it holds no configuration")
+    return found
+
+
+def _cluster(settings: Settings, config: Object) -> Cluster:
+    path = (config.get("clientConnection") or {}).get("kubeconfig") or settings.kubeconfig
+    return cluster_of(path, settings.master)

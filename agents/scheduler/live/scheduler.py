@@ -1,0 +1,360 @@
+"""The scheduler at work: takes pods from the queue, decides, assumes, binds, tells.
+
+    scheduler = Scheduler(api, informers, clock, chance, logger)
+    await scheduler.start(); …; await scheduler.stop()
+
+Decisions are made one after the other; bindings, events and status are written aside. A pod whose
+binding fails is taken off its node again and tried later.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.series_recorder import SeriesRecorder
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.scheduler import preemption
+from kvstack.agents.scheduler.cluster_events import POD_DELETE
+from kvstack.agents.scheduler.configuration import DEFAULT, Configuration
+from kvstack.agents.scheduler.diagnosis import NO_NODES
+from kvstack.agents.scheduler.extenders import ExtenderError
+from kvstack.agents.scheduler.live.binder import Binder, BindingError
+from kvstack.agents.scheduler.live.extender_calls import ExtenderCalls
+from kvstack.agents.scheduler.live.feed import Feed
+from kvstack.agents.scheduler.live.metrics import ERROR, SCHEDULED, UNSCHEDULABLE, Metrics, Sizes
+from kvstack.agents.scheduler.live.pod_status import PodStatus
+from kvstack.agents.scheduler.plugins.volume_binding import plan_for
+from kvstack.agents.scheduler.preemption import Preemption
+from kvstack.agents.scheduler.profile import DEFAULT_PREEMPTION, Profile
+from kvstack.agents.scheduler.scheduling import Decision, Said, Turn, find_feasible, schedule
+from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
+from kvstack.agents.scheduler.snapshot.cluster import Cluster
+from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstore.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+
+_BINDINGS_MAX: Final = 100
+"""Bindings under way at once; further decisions wait."""
+_UNSCHEDULABLE: Final = "Unschedulable"
+_ERROR: Final = "SchedulerError"
+_NOT_FOUND: Final = Preemption("not found", keeps_nomination=True)
+"""What upstream tells where a plugin before DynamicResources ended the search."""
+
+
+class Scheduler:
+    """Places pods."""
+
+    def __init__(
+        self,
+        api: Api,
+        informers: Informers,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        config: Configuration = DEFAULT,
+        *,
+        host: str = "localhost",
+    ) -> None:
+        """Place nothing yet; host: named in events."""
+        self._clock = clock
+        self._chance = chance
+        self._logger = logger
+        self._config = config
+        self.cluster: Final = Cluster()
+        self.metrics: Final = Metrics()
+        self._preempting: set[str] = set()
+        self.queue: Final = SchedulingQueue(
+            config.initial_back_off_s, config.max_back_off_s, self._gate_of
+        )
+        self._feed = Feed(informers, self.cluster, self.queue, config.profiles, clock, self._wake)
+        self._binder = Binder(api, self.cluster.storage, clock, config.bind_timeout_s)
+        self._extenders = ExtenderCalls(config.extenders, logger)
+        self._status = PodStatus(api, clock, logger)
+        self._recorders = {
+            name: SeriesRecorder(api, name, f"{name}-{host}", clock, logger)
+            for name in config.profiles
+        }
+        self._turns = {name: Turn() for name in config.profiles}
+        self._is_awake = asyncio.Event()
+        self._has_room = asyncio.Semaphore(_BINDINGS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take what there is, then place pods until stopped."""
+        await self._feed.start()
+        self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="scheduler")
+
+    async def stop(self) -> None:
+        """End; bindings under way are broken off."""
+        tasks = set(self._tasks)
+        if self._loop_task is not None:
+            tasks.add(self._loop_task)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for recorder in self._recorders.values():
+            await recorder.close()
+        await self._extenders.close()
+
+    async def flushed(self) -> None:
+        """Wait until bindings, status and events are written."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+        for recorder in self._recorders.values():
+            await recorder.flushed()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all there was is known, and pods are placed."""
+        return self._loop_task is not None and not self._loop_task.done()
+
+    def sizes(self) -> Sizes:
+        """Return how much there is now."""
+        cluster = self.cluster
+        assumed = len(self._feed.assumed)
+        return Sizes(self.queue.sizes(), cluster.node_count, len(cluster.pods), assumed)
+
+    # The loop.
+
+    def _wake(self) -> None:
+        self._is_awake.set()
+
+    async def _run(self) -> None:
+        while True:
+            waiting = self.queue.pop(self._clock.now_s())
+            if waiting is None:
+                await self._wait()
+                continue
+            async with self._has_room:  # do not run far ahead of the bindings
+                await self._attempt(waiting)
+            await asyncio.sleep(0)
+
+    async def _wait(self) -> None:
+        due_s = self.queue.next_due_s()
+        delay_s = None if due_s is None else max(0.01, due_s - self._clock.now_s())
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._is_awake.wait()
+        except TimeoutError:
+            return
+        self._is_awake.clear()
+
+    async def _attempt(self, waiting: Waiting) -> None:
+        pod = waiting.info
+        profile = self._config.profiles[pod.spec["schedulerName"]]
+        if pod.is_terminating:
+            text = f"skip schedule deleting pod: {pod.key}"
+            self._record(pod, "Warning", "FailedScheduling", "Scheduling", text)
+            self.queue.done(pod.uid)
+            return
+        if pod.uid in self.cluster.pods:
+            self.queue.done(pod.uid)
+            return
+        began_s = self._clock.monotonic_s()
+        result = ERROR
+        try:
+            result = await self._decide(waiting, profile)
+        except Exception as error:
+            # A pod that cannot be judged must not keep the others from being placed.
+            self._logger.error("a pod could not be judged", pod=pod.key, error=repr(error))
+            self._failed(waiting, _ERROR, str(error), set(), clears_nomination=True)
+        finally:
+            self.metrics.attempted(profile.name, result, self._clock.monotonic_s() - began_s)
+
+    async def _decide(self, waiting: Waiting, profile: Profile) -> str:
+        """Decide about a pod, and have that carried out; return the result for the metrics."""
+        pod = waiting.info
+        nominated = self.cluster.nominated_node(pod.uid)
+        said = await self._said(pod, profile, nominated)
+        decision = schedule(pod, self.cluster, profile, self._turns[profile.name], nominated, said)
+        if decision.node is None:
+            await self._refused(waiting, profile, decision)
+            return UNSCHEDULABLE
+        self._place(waiting, decision, decision.node)
+        return SCHEDULED
+
+    async def _said(self, pod: PodInfo, profile: Profile, nominated: str) -> Said | None:
+        """Ask extenders about the nodes that will do; None: they have no say, or none will do."""
+        if not self._extenders.decide_about(pod):
+            return None
+        turn = self._turns[profile.name]
+        if nominated:
+            before = replace(turn)
+            names = find_feasible(pod, self.cluster, profile, before, nominated)
+            if names == [nominated]:
+                said = await self._extenders.about(pod, self.cluster, names)
+                if said.names:
+                    return said
+        names = find_feasible(pod, self.cluster, profile, turn)
+        return await self._extenders.about(pod, self.cluster, names) if names else None
+
+    def _place(self, waiting: Waiting, decision: Decision, node: str) -> None:
+        """Take a pod as placed, and bind it aside."""
+        pod = waiting.info
+        plan = plan_for(decision.cycle, decision.slot)
+        changed = [] if plan is None else self._binder.assume(plan, node)
+        self.cluster.unnominate(pod.uid)
+        self.cluster.add_pod(pod, node)
+        self._feed.assumed.add(pod.uid)
+        self.queue.done(pod.uid)
+        self._aside(self._bind(waiting, node, changed), f"bind {pod.key}")
+
+    async def _bind(
+        self, waiting: Waiting, node: str, changed: list[tuple[Object, Object]]
+    ) -> None:
+        pod = waiting.info
+        try:
+            await self._binder.bind_volumes(pod, changed)
+            async with self._has_room:
+                if self._extenders.binds(pod):
+                    await self._extenders.bind(pod, node)
+                else:
+                    await self._binder.bind_pod(pod, node)
+        except (BindingError, ExtenderError) as error:
+            self._binding_failed(waiting, node, changed, str(error))
+            return
+        self.metrics.bound(waiting.attempts, self._clock.now_s() - waiting.first_s)
+        text = f"Successfully assigned {pod.key} to {node}"
+        self._record(pod, "Normal", "Scheduled", "Binding", text)
+
+    def _binding_failed(
+        self, waiting: Waiting, node: str, changed: list[tuple[Object, Object]], text: str
+    ) -> None:
+        pod = waiting.info
+        self._binder.forget(changed)
+        if pod.uid not in self._feed.assumed:
+            return  # it was bound all the same, or is gone
+        self._feed.assumed.discard(pod.uid)
+        self.cluster.remove_pod(pod.uid)
+        self._feed.happened(POD_DELETE, {**pod.obj, "spec": {**pod.spec, "nodeName": node}}, None)
+        newest = self._feed.waiting_pod(pod.key, pod.uid)
+        if newest is not None:
+            self.queue.back_failed(newest, waiting, self._clock.now_s())
+            self._tell(newest, _ERROR, text, nominated=None)
+        self._wake()
+
+    # Pods that no node will take.
+
+    async def _refused(self, waiting: Waiting, profile: Profile, decision: Decision) -> None:
+        diagnosis = decision.diagnosis
+        if not self.cluster.node_count:
+            self._failed(waiting, _UNSCHEDULABLE, NO_NODES, set(), clears_nomination=False)
+            return
+        found = await self._preempt(profile, decision)
+        message = diagnosis.message(found.text if found is not None else "")
+        if found is None:
+            self._failed(
+                waiting, _UNSCHEDULABLE, message, diagnosis.rejectors, clears_nomination=False
+            )
+            return
+        if found.node:
+            self.cluster.nominate(waiting.info, found.node)
+            self._begin_preemption(waiting.info, found)
+        self._failed(
+            waiting,
+            _UNSCHEDULABLE,
+            message,
+            diagnosis.rejectors,
+            nominated=found.node,
+            clears_nomination=not (found.node or found.keeps_nomination),
+        )
+
+    async def _preempt(self, profile: Profile, decision: Decision) -> Preemption | None:
+        diagnosis = decision.diagnosis
+        if diagnosis.refusal is not None and profile.is_before(
+            diagnosis.refused_by, "DynamicResources"
+        ):
+            return _NOT_FOUND
+        if not profile.preempts:
+            return None
+        offset = int(self._chance() * self.cluster.node_count)
+        now_s = self._clock.now_s()
+        pod = decision.cycle.pod
+        if self._extenders.preempt_for(pod):
+            candidates = preemption.candidates(decision, profile, now_s, offset)
+            if isinstance(candidates, Preemption):
+                return candidates
+            left = await self._extenders.spare(pod, self.cluster, candidates)
+            found = preemption.best_of(left, self.cluster, now_s)
+        else:
+            found = preemption.preempt(decision, profile, now_s, offset)
+        self.metrics.preempted(len(found.victims))
+        return found
+
+    def _failed(
+        self,
+        waiting: Waiting,
+        reason: str,
+        message: str,
+        rejectors: set[str],
+        *,
+        clears_nomination: bool,
+        nominated: str = "",
+    ) -> None:
+        """Put a pod back, and tell why."""
+        pod = waiting.info
+        if clears_nomination:
+            self.cluster.unnominate(pod.uid)
+        self.queue.back_unschedulable(waiting, rejectors, self._clock.now_s())
+        self._tell(pod, reason, message, nominated or (None if not clears_nomination else ""))
+
+    def _tell(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
+        """nominated: empty: on no node any more; None: as it was."""
+        self._record(pod, "Warning", "FailedScheduling", "Scheduling", message)
+        self._aside(self._status.refuse(pod, reason, message, nominated), f"tell {pod.key}")
+
+    # Preemption.
+
+    def _gate_of(self, pod: PodInfo) -> str:
+        return DEFAULT_PREEMPTION if pod.uid in self._preempting else ""
+
+    def _begin_preemption(self, pod: PodInfo, found: Preemption) -> None:
+        self._preempting.add(pod.uid)
+        self._aside(self._push_away(pod, found), f"preempt for {pod.key}")
+
+    async def _push_away(self, pod: PodInfo, found: Preemption) -> None:
+        """Delete the victims, the last one when the others are on their way."""
+        try:
+            waiting = self.cluster.nominated.get(found.node, {})
+            lower = [each for each in waiting.values() if each.priority < pod.priority]
+            for each in lower:
+                self.cluster.unnominate(each.uid)
+                await self._status.clear_nomination(each)
+            await asyncio.gather(*(self._delete(each, pod, found) for each in found.victims[:-1]))
+            for each in found.victims[-1:]:
+                await self._delete(each, pod, found)
+        finally:
+            self._preempting.discard(pod.uid)
+            self.queue.release(pod.uid, self._clock.now_s())
+            self._wake()
+
+    async def _delete(self, victim: PodInfo, pod: PodInfo, found: Preemption) -> None:
+        if victim.is_terminating:
+            return
+        scheduler = pod.spec["schedulerName"]
+        if await self._status.delete_victim(victim, scheduler):
+            text = f"Preempted by pod {pod.uid} on node {found.node}"
+            recorder = self._recorders[scheduler]
+            recorder.record(victim.obj, "Normal", "Preempted", "Preempting", text)
+
+    # Inside.
+
+    def _record(self, pod: PodInfo, type_: str, reason: str, action: str, note: str) -> None:
+        recorder = self._recorders[pod.spec["schedulerName"]]
+        recorder.record(pod.obj, type_, reason, action, note)
+
+    def _aside(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._logger.error("work failed", what=task.get_name(), error=repr(error))

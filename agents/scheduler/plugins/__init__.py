@@ -1,0 +1,1 @@
+"""The plugins: each refuses nodes, scores them, or both."""

@@ -1,0 +1,244 @@
+"""Resources: whether a pod fits, how full its node would be, and how evenly.
+
+    NodeResourcesFit                 refuses where something is short; scores by a strategy
+    NodeResourcesBalancedAllocation  scores by how alike the shares of resources in use are
+
+Amounts are whole numbers, so that scores are upstream's to the digit.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from typing_extensions import override
+
+from kvstack.agents.scheduler.cycle import (
+    SCORE_MAX,
+    Code,
+    Cycle,
+    Failures,
+    Plugin,
+    Reason,
+)
+from kvstack.agents.scheduler.snapshot import pod_resources
+from kvstack.agents.scheduler.snapshot.cluster import Cluster
+from kvstack.agents.scheduler.snapshot.columns import BoolArray, FloatArray, IntArray
+from kvstack.agents.scheduler.snapshot.pod_resources import CPU, MEMORY, PODS
+
+Object: TypeAlias = dict[str, Any]
+Strategy: TypeAlias = Callable[[IntArray, IntArray], IntArray]
+
+_TOO_MANY_PODS: Final = "Too many pods"
+_DEFAULT_RESOURCES: Final[Sequence[Object]] = (
+    {"name": CPU, "weight": 1},
+    {"name": MEMORY, "weight": 1},
+)
+_SHAPE_UNIT: Final = 10
+"""Scores of shapes go to 10, those of nodes to 100."""
+
+
+class Weighted(NamedTuple):
+    """A resource that counts."""
+
+    name: str
+    weight: int
+
+
+class NodeResourcesFit(Plugin):
+    """Pods run where there is room for what they ask."""
+
+    name = "NodeResourcesFit"
+    filters = True
+    scores = True
+
+    def __init__(self, args: Mapping[str, Any]) -> None:
+        """args: `ignoredResources`, `ignoredResourceGroups`, `scoringStrategy`."""
+        self._ignored = frozenset(args.get("ignoredResources") or ())
+        self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
+        strategy = args.get("scoringStrategy") or {}
+        self._resources = _weighted(strategy.get("resources"))
+        self._is_ratio = strategy.get("type") == "RequestedToCapacityRatio"
+        self._strategy = _strategy(strategy)
+
+    @override
+    def filter(self, cycle: Cycle) -> Failures | None:
+        cluster, rows = cycle.cluster, cycle.rows
+        names = [PODS]
+        short = cluster.used(PODS)[rows] + 1 > cluster.allocatable(PODS)[rows]
+        bits = short.astype(np.int64)
+        for name, amount in cycle.pod.requests.items():
+            if not amount or self._is_ignored(name):
+                continue
+            allocatable = cluster.allocatable(name)[rows]
+            short = cluster.used(name)[rows] + amount > allocatable
+            if short.any():
+                bit = 1 << len(names)
+                names.append(name)
+                bits[short] |= bit
+                bits[amount > allocatable] |= _NEVER
+        if not bits.any():
+            return None
+        kinds, numbers = np.unique(bits, return_inverse=True)
+        reasons = [_shortfall(int(kind), names) for kind in kinds if kind]
+        return Failures(numbers if kinds[0] == 0 else numbers + 1, reasons)
+
+    @override
+    def score(self, cycle: Cycle, feasible: IntArray) -> IntArray | None:
+        cluster, pod = cycle.cluster, cycle.pod
+        total = np.zeros(len(feasible), dtype=np.int64)
+        weights = np.zeros(len(feasible), dtype=np.int64)
+        for name, weight in self._resources:
+            amount = pod.scored_requests.get(name, 0)
+            if not amount and pod_resources.is_scalar(name):
+                continue
+            allocatable = cluster.allocatable(name)[feasible]
+            is_there = allocatable > 0
+            requested = cluster.scored_used(name)[feasible] + amount
+            scores = self._strategy(requested, np.where(is_there, allocatable, 1))
+            counts = is_there & (scores > 0) if self._is_ratio else is_there
+            total += np.where(counts, scores * weight, 0)
+            weights += np.where(counts, weight, 0)
+        divisor = np.maximum(weights, 1)
+        if self._is_ratio:
+            return np.floor(total / divisor + 0.5).astype(np.int64)
+        return total // divisor
+
+    def _is_ignored(self, name: str) -> bool:
+        if not pod_resources.is_scalar(name) or "/" not in name:
+            return False
+        return name in self._ignored or name.partition("/")[0] in self._ignored_groups
+
+
+class NodeResourcesBalancedAllocation(Plugin):
+    """Nodes are better where a pod evens out which shares of resources are in use."""
+
+    name = "NodeResourcesBalancedAllocation"
+    scores = True
+
+    def __init__(self, args: Mapping[str, Any]) -> None:
+        """args: `resources`."""
+        self._resources = _weighted(args.get("resources"))
+
+    @override
+    def score(self, cycle: Cycle, feasible: IntArray) -> IntArray | None:
+        requests = cycle.pod.requests
+        names = [each.name for each in self._resources]
+        if not any(requests.get(name) for name in names):
+            return None
+        names = [n for n in names if requests.get(n) or not pod_resources.is_scalar(n)]
+        return 50 + _truncated_half(50 + _evened_out(cycle.cluster, feasible, names, requests))
+
+
+_NEVER: Final = 1 << 62
+"""Bit of nodes that would be too small even if they were empty."""
+
+
+def _shortfall(bits: int, names: Sequence[str]) -> Reason:
+    texts = tuple(
+        _TOO_MANY_PODS if name == PODS else f"Insufficient {name}"
+        for place, name in enumerate(names)
+        if bits >> place & 1
+    )
+    return Reason(Code.UNRESOLVABLE if bits & _NEVER else Code.UNSCHEDULABLE, texts)
+
+
+def _weighted(resources: Sequence[Object] | None) -> tuple[Weighted, ...]:
+    return tuple(
+        Weighted(each["name"], each.get("weight") or 1) for each in resources or _DEFAULT_RESOURCES
+    )
+
+
+def _strategy(strategy: Object) -> Strategy:
+    kind = strategy.get("type") or "LeastAllocated"
+    if kind == "LeastAllocated":
+        return _least_allocated
+    if kind == "MostAllocated":
+        return _most_allocated
+    points = [
+        (each["utilization"], each["score"] * _SHAPE_UNIT)
+        for each in strategy["requestedToCapacityRatio"]["shape"]
+    ]
+    return lambda requested, allocatable: by_shape(
+        points,
+        np.where(requested > allocatable, SCORE_MAX, requested * SCORE_MAX // allocatable),
+    )
+
+
+def _least_allocated(requested: IntArray, allocatable: IntArray) -> IntArray:
+    free = np.maximum(allocatable - requested, 0)
+    found: IntArray = free * SCORE_MAX // allocatable
+    return found
+
+
+def _most_allocated(requested: IntArray, allocatable: IntArray) -> IntArray:
+    found: IntArray = np.minimum(requested, allocatable) * SCORE_MAX // allocatable
+    return found
+
+
+def by_shape(points: Sequence[tuple[int, int]], shares: IntArray) -> IntArray:
+    """Return the value of a piecewise linear function, truncated toward zero."""
+    found = np.full(len(shares), points[-1][1], dtype=np.int64)
+    for (x0, y0), (x1, y1) in reversed(list(itertools.pairwise(points))):
+        is_before = shares <= x1
+        found[is_before] = y0 + _divided((y1 - y0) * (shares[is_before] - x0), x1 - x0)
+    found[shares <= points[0][0]] = points[0][1]
+    return found
+
+
+def _divided(number: IntArray, divisor: int) -> IntArray:
+    """Divide, truncating toward zero."""
+    found: IntArray = np.sign(number) * (np.abs(number) // divisor)
+    return found
+
+
+def _truncated_half(number: IntArray) -> IntArray:
+    return _divided(number, 2)
+
+
+def _evened_out(
+    cluster: Cluster, feasible: IntArray, names: Sequence[str], requests: Mapping[str, int]
+) -> IntArray:
+    """Return by how much nodes are more balanced with a pod than without; 0 to 100 both."""
+    allocatable = [cluster.allocatable(name)[feasible] for name in names]
+    there = [amounts > 0 for amounts in allocatable]
+    divisors = [
+        np.where(is_there, amounts, 1) for is_there, amounts in zip(there, allocatable, strict=True)
+    ]
+    used = [cluster.used(name)[feasible] for name in names]
+    after = [amounts + requests.get(name, 0) for name, amounts in zip(names, used, strict=True)]
+    return _balance(after, divisors, there) - _balance(used, divisors, there)
+
+
+def _balance(
+    used: Sequence[IntArray], divisors: Sequence[IntArray], there: Sequence[BoolArray]
+) -> IntArray:
+    """Return 100 where all shares in use are equal, less where they are not."""
+    shares = [
+        np.where(is_there, np.minimum(amounts / divisor, 1.0), 0.0)
+        for amounts, divisor, is_there in zip(used, divisors, there, strict=True)
+    ]
+    if len(shares) == 1:
+        deviation = np.zeros(len(shares[0]))
+    elif len(shares) == 2:  # the usual case: cpu and memory
+        deviation = np.where(there[0] & there[1], np.abs(shares[0] - shares[1]) / 2, 0.0)
+    else:
+        deviation = _deviation(np.array(shares), np.array(there))
+    return np.trunc((1.0 - deviation) * SCORE_MAX).astype(np.int64)
+
+
+def _deviation(shares: FloatArray, there: BoolArray) -> FloatArray:
+    """Return how far shares are apart, of several resources that not all nodes have."""
+    count = there.sum(axis=0)
+    deviation: FloatArray = np.zeros(shares.shape[1])
+    two = count == 2
+    if two.any():
+        ordered = np.where(there, shares, -1.0)
+        ordered.sort(axis=0)
+        deviation[two] = (np.abs(ordered[-1] - ordered[-2]) / 2)[two]
+    many = count > 2
+    if many.any():
+        mean = shares.sum(axis=0) / np.maximum(count, 1)
+        squares = np.where(there, (shares - mean) * (shares - mean), 0.0).sum(axis=0)
+        deviation[many] = np.sqrt(squares / np.maximum(count, 1))[many]
+    return deviation

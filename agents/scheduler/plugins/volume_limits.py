@@ -1,0 +1,129 @@
+"""How many volumes of a CSI driver a node can have attached."""
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from typing_extensions import override
+
+from kvstack.agents.scheduler.cycle import (
+    SKIP,
+    Code,
+    Cycle,
+    Failures,
+    Plugin,
+    Reason,
+    Refusal,
+    Skip,
+)
+from kvstack.agents.scheduler.snapshot import storage
+from kvstack.agents.scheduler.snapshot.cluster import Cluster
+from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+
+Object: TypeAlias = dict[str, Any]
+Volumes: TypeAlias = dict[str, str]
+"""Volume, made unique by its driver → driver."""
+
+_FULL: Final = Reason(Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
+
+
+class NodeVolumeLimits(Plugin):
+    """Pods run where their volumes can be attached."""
+
+    name = "NodeVolumeLimits"
+    filters = True
+
+    @override
+    def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:
+        pod, cluster = cycle.pod, cycle.cluster
+        if not any(
+            each.get("persistentVolumeClaim") or each.get("ephemeral") or each.get("csi")
+            for each in pod.spec.get("volumes") or ()
+        ):
+            return SKIP
+        cycle.states[self.name] = _volumes_of(cluster, pod)
+        return None
+
+    @override
+    def filter(self, cycle: Cycle) -> Failures | None:
+        wanted: Volumes = cycle.states[self.name]
+        if not wanted:
+            return None
+        cluster = cycle.cluster
+        reasons = [_FULL]
+        numbers = np.zeros(cluster.size, dtype=np.int64)
+        attached = _attached(cluster)
+        for slot, name in enumerate(cluster.names):
+            limits = _limits(cluster.storage.nodes.get(name))
+            missing = _missing_driver(cluster, wanted, cluster.storage.nodes.get(name))
+            if missing:
+                text = f"{missing} CSI driver is not installed on the node"
+                reasons.append(Reason(Code.UNSCHEDULABLE, (text,)))
+                numbers[slot] = len(reasons)
+            elif limits and _is_full(cluster, wanted, slot, limits, attached.get(name, {})):
+                numbers[slot] = 1
+        numbers = numbers[cycle.rows]
+        return Failures(numbers, reasons) if numbers.any() else None
+
+
+def _is_full(
+    cluster: Cluster, wanted: Volumes, slot: int, limits: dict[str, int], attached: Volumes
+) -> bool:
+    there = dict(attached)
+    for pod in cluster.pods_on[slot].values():
+        there.update(_volumes_of(cluster, pod))
+    for driver, limit in limits.items():
+        new = sum(each == driver and volume not in there for volume, each in wanted.items())
+        if new and new + sum(each == driver for each in there.values()) > limit:
+            return True
+    return False
+
+
+def _limits(node: Object | None) -> dict[str, int]:
+    drivers = ((node or {}).get("spec") or {}).get("drivers") or ()
+    return {
+        each["name"]: each["allocatable"]["count"]
+        for each in drivers
+        if (each.get("allocatable") or {}).get("count") is not None
+    }
+
+
+def _missing_driver(cluster: Cluster, wanted: Volumes, node: Object | None) -> str:
+    present = {each["name"] for each in ((node or {}).get("spec") or {}).get("drivers") or ()}
+    for driver in dict.fromkeys(wanted.values()):
+        known = cluster.storage.drivers.get(driver)
+        must_be_there = known is not None and known["spec"].get("preventPodSchedulingIfMissing")
+        if must_be_there and driver not in present:
+            return driver
+    return ""
+
+
+def _attached(cluster: Cluster) -> dict[str, Volumes]:
+    """Return what is attached to nodes, by their names."""
+    found: dict[str, Volumes] = {}
+    for each in cluster.storage.attachments.values():
+        spec = each["spec"]
+        volume = cluster.storage.volumes.get(spec["source"].get("persistentVolumeName") or "")
+        if volume is not None and volume["spec"].get("csi"):
+            handle = volume["spec"]["csi"]["volumeHandle"]
+            there = found.setdefault(spec["nodeName"], {})
+            there[f"{spec['attacher']}/{handle}"] = spec["attacher"]
+    return found
+
+
+def _volumes_of(cluster: Cluster, pod: PodInfo) -> Volumes:
+    known = cluster.storage
+    found: Volumes = {}
+    for name, _ in storage.claim_names(pod.obj):
+        claim = known.claims.get(f"{pod.namespace}/{name}")
+        if claim is None:
+            continue
+        volume = known.volumes.get(claim["spec"].get("volumeName") or "")
+        csi = volume["spec"].get("csi") if volume is not None else None
+        if csi:
+            found[f"{csi['driver']}/{csi['volumeHandle']}"] = csi["driver"]
+        elif volume is None:
+            one = known.classes.get(storage.claim_class(claim))
+            if one is not None:
+                driver = one["provisioner"]
+                found[f"{driver}/{pod.namespace}/{name}"] = driver
+    return found

@@ -1,0 +1,96 @@
+"""Volumes with labels of zones: pods run in the zones of their volumes."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from typing_extensions import override
+
+from kvstack.agents.scheduler.cycle import (
+    SKIP,
+    Code,
+    Cycle,
+    Failures,
+    Plugin,
+    Reason,
+    Refusal,
+    Skip,
+    refuse,
+)
+from kvstack.agents.scheduler.snapshot import storage
+
+if TYPE_CHECKING:
+    from kvstack.agents.scheduler.snapshot.columns import BoolArray
+
+_NO_ZONE: Final = Reason(Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
+_BETA: Final = "failure-domain.beta.kubernetes.io/"
+_STABLE: Final = "topology.kubernetes.io/"
+_LABELS: Final = (f"{_BETA}zone", f"{_BETA}region", f"{_STABLE}zone", f"{_STABLE}region")
+
+
+class VolumeZone(Plugin):
+    """Pods run in the zones of their volumes."""
+
+    name = "VolumeZone"
+    filters = True
+
+    @override
+    def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:
+        known = cycle.cluster.storage
+        wanted: list[tuple[str, frozenset[str]]] = []
+        for volume in cycle.pod.spec.get("volumes") or ():
+            if not volume.get("persistentVolumeClaim"):
+                continue
+            name = volume["persistentVolumeClaim"]["claimName"]
+            claim = known.claims.get(f"{cycle.pod.namespace}/{name}")
+            if claim is None:
+                return _refusal(f'persistentvolumeclaim "{name}" not found')
+            bound = claim["spec"].get("volumeName")
+            if not bound:
+                refusal = _unbound(cycle, storage.claim_class(claim))
+                if refusal is not None:
+                    return refusal
+                continue
+            found = known.volumes.get(bound)
+            if found is None:
+                return _refusal(f'persistentvolume "{bound}" not found')
+            labels = found["metadata"].get("labels") or {}
+            wanted += [
+                (label, frozenset(labels[label].split("__")))
+                for label in _LABELS
+                if label in labels
+            ]
+        if not wanted:
+            return SKIP
+        cycle.states[self.name] = wanted
+        return None
+
+    @override
+    def filter(self, cycle: Cycle) -> Failures | None:
+        wanted: list[tuple[str, frozenset[str]]] = cycle.states[self.name]
+        is_refused: BoolArray = np.zeros(cycle.cluster.size, dtype=np.bool_)
+        for slot, node in enumerate(cycle.cluster.nodes):
+            labels = (node or {}).get("metadata", {}).get("labels") or {}
+            if not any(label in labels for label in _LABELS):
+                continue
+            for label, values in wanted:
+                value = labels.get(label, labels.get(label.replace(_BETA, _STABLE)))
+                if value not in values:
+                    is_refused[slot] = True
+                    break
+        return refuse(is_refused[cycle.rows], _NO_ZONE)
+
+
+def _unbound(cycle: Cycle, class_name: str) -> Refusal | None:
+    if not class_name:
+        return _refusal("PersistentVolumeClaim had no pv name and storageClass name")
+    found = cycle.cluster.storage.classes.get(class_name)
+    if found is None:
+        return _refusal(f'storageclass.storage.k8s.io "{class_name}" not found')
+    mode = found.get("volumeBindingMode")
+    if mode is None:
+        return _refusal(f'VolumeBindingMode not set for StorageClass "{class_name}"')
+    return None if mode == storage.WAIT else _refusal("PersistentVolume had no name")
+
+
+def _refusal(text: str) -> Refusal:
+    return Refusal(Code.UNRESOLVABLE, text)

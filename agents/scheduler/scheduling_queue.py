@@ -1,0 +1,310 @@
+"""The pods that wait: to be tried now, after a back-off, or until something changes.
+
+    queue.add(info, now_s)
+    waiting = queue.pop(now_s)                        None: nobody is due
+    queue.back_unschedulable(waiting, rejectors, now_s)   tried, and no node will do
+    queue.happened("NodeAdd", change, now_s)          moves those whom it may help
+    queue.done(uid)                                   its attempt is over for good
+
+- Order: the higher priority first, then who was put in first.
+- A pod that no node would take waits for an event that may help one of the plugins that refused it.
+  What happens while a pod is tried is kept and looked at when it comes back, so nothing is lost.
+- Back-off: 1, 2, 4, 8, 10, 10 … seconds after failures in a row. When nobody else is due, those who
+  were refused (not those whose attempt failed otherwise) are tried before it is over.
+- Gated pods are not tried at all.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from kvstack.agents.scheduler.cluster_events import (
+    OWN_GATES,
+    WAITED_FOR,
+    Change,
+    may_help,
+    own_events,
+)
+from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+
+Place: TypeAlias = Literal["active", "back-off", "error", "unschedulable", "in flight"]
+
+GATES: Final = "SchedulingGates"
+_MAX_UNSCHEDULABLE_S: Final = 300.0
+"""A pod that waited so long for an event is tried again without one."""
+
+_SWEEP_S: Final = 30.0
+"""How often such pods are looked for."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A pod that waits."""
+
+    info: PodInfo
+    since_s: float
+    """When it was put in last."""
+    first_s: float
+    """When it was put in first."""
+    attempts: int = 0
+    refusals: int = 0
+    """Attempts in a row that ended since no node would do."""
+    errors: int = 0
+    """Attempts in a row that failed otherwise."""
+    rejectors: set[str] = field(default_factory=set)
+    gate: str = ""
+    place: Place = "active"
+    popped_at: int = 0
+
+
+class SchedulingQueue:
+    """The pods that wait."""
+
+    def __init__(
+        self,
+        initial_back_off_s: float = 1.0,
+        max_back_off_s: float = 10.0,
+        gate_of: Callable[[PodInfo], str] = lambda _: "",
+    ) -> None:
+        """gate_of: returns the name of a gate that holds a pod back, besides its own gates."""
+        self._initial_s = initial_back_off_s
+        self._max_s = max_back_off_s
+        self._gate_of = gate_of
+        self._pods: dict[str, Waiting] = {}
+        self._active: list[tuple[int, float, int, Waiting]] = []
+        self._backing_off: list[tuple[int, int, float, int, Waiting]] = []
+        self._failed: list[tuple[int, int, float, int, Waiting]] = []
+        self._unschedulable: dict[str, Waiting] = {}
+        self._in_flight: dict[str, Waiting] = {}
+        self._events: list[tuple[str, Change]] = []
+        self._events_dropped = 0
+        self._count = 0
+        self._late_check_s = 0.0
+
+    def __len__(self) -> int:
+        """Return how many pods there are, those in flight not counted."""
+        return len(self._pods) - len(self._in_flight)
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many pods are in each place: active, backoff, unschedulable, gated."""
+        sizes = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+        for each in self._pods.values():
+            if each.place == "active":
+                sizes["active"] += 1
+            elif each.place == "unschedulable":
+                sizes["gated" if each.gate else "unschedulable"] += 1
+            elif each.place != "in flight":
+                sizes["backoff"] += 1
+        return sizes
+
+    def waiting(self, uid: str) -> Waiting | None:
+        """Return a pod that waits, or is being tried."""
+        return self._pods.get(uid)
+
+    # Changes of pods.
+
+    def add(self, info: PodInfo, now_s: float) -> None:
+        """Put in a pod, or take its new state."""
+        known = self._pods.get(info.uid)
+        if known is None:
+            known = self._pods[info.uid] = Waiting(info, now_s, now_s)
+            self._enter(known, now_s)
+            return
+        old, known.info = known.info, info
+        events = own_events(old, info)
+        change = Change(old.obj, info.obj)
+        if known.place == "in flight":
+            self._events += [(event, change) for event in events]
+        elif known.place == "unschedulable":
+            if known.gate:
+                if OWN_GATES in events or not self._gate(info):
+                    self._leave_unschedulable(known, now_s)
+            elif any(self._helps(known, event, change) for event in events):
+                self._leave_unschedulable(known, now_s)
+        elif known.place == "active" and old.priority != info.priority:
+            self._activate(known)
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod."""
+        known = self._pods.pop(uid, None)
+        if known is not None:
+            known.place = "in flight"  # its entries in heaps do not count any more
+            self._unschedulable.pop(uid, None)
+            self._end_flight(uid)
+
+    # Attempts.
+
+    def pop(self, now_s: float) -> Waiting | None:
+        """Return the pod to try next; `done` or a return must follow."""
+        self._move_due(now_s)
+        while self._active:
+            _, _, _, known = heapq.heappop(self._active)
+            if known.place == "active" and self._pods.get(known.info.uid) is known:
+                return self._fly(known)
+        while self._backing_off:
+            known = heapq.heappop(self._backing_off)[-1]
+            if known.place == "back-off" and self._pods.get(known.info.uid) is known:
+                return self._fly(known)
+        return None
+
+    def done(self, uid: str) -> None:
+        """The attempt of a pod succeeded: it does not wait any more."""
+        if uid in self._in_flight:
+            self._pods.pop(uid, None)
+            self._end_flight(uid)
+
+    def back_unschedulable(self, known: Waiting, rejectors: set[str], now_s: float) -> None:
+        """Put back a pod that no node will take; without rejectors its attempt failed."""
+        uid = known.info.uid
+        if self._pods.get(uid) is not known or known.place != "in flight":
+            return
+        happened = self._events[known.popped_at - self._events_dropped :]
+        self._end_flight(uid)
+        known.since_s, known.rejectors = now_s, rejectors
+        if rejectors:
+            known.refusals, known.errors = known.refusals + 1, 0
+            if not any(self._helps(known, *event) for event in happened):
+                known.place = "unschedulable"
+                self._unschedulable[uid] = known
+                return
+        else:
+            known.errors += 1
+        self._enter(known, now_s)
+
+    def back_failed(self, info: PodInfo, first: Waiting, now_s: float) -> None:
+        """Put in a pod again whose binding failed after its attempt was over."""
+        if info.uid in self._pods:
+            return
+        known = Waiting(info, now_s, first.first_s, first.attempts, first.refusals)
+        known.errors = first.errors + 1
+        self._pods[info.uid] = known
+        self._enter(known, now_s)
+
+    # Events.
+
+    def happened(self, event: str, change: Change, now_s: float) -> bool:
+        """Move the pods that an event may help; return whether there were some."""
+        if event not in WAITED_FOR:
+            return False
+        if self._in_flight:
+            self._events.append((event, change))
+        moved = [
+            known
+            for known in self._unschedulable.values()
+            if not known.gate and self._helps(known, event, change)
+        ]
+        for known in moved:
+            self._leave_unschedulable(known, now_s)
+        return bool(moved)
+
+    def activate(self, uid: str, now_s: float) -> None:
+        """Have a pod tried although nothing happened that may help it."""
+        known = self._pods.get(uid)
+        if known is not None and known.place not in ("active", "in flight"):
+            self._unschedulable.pop(uid, None)
+            known.gate = self._gate(known.info)
+            if known.gate:
+                known.place = "unschedulable"
+                self._unschedulable[uid] = known
+            else:
+                known.since_s = now_s
+                self._activate(known)
+
+    def release(self, uid: str, now_s: float) -> None:
+        """Look again at what gates a pod."""
+        known = self._pods.get(uid)
+        if known is not None and known.gate:
+            self._leave_unschedulable(known, now_s)
+
+    def next_due_s(self) -> float | None:
+        """Return when the next back-off may be over, or pods that wait are to be looked through."""
+        due = [heap[0][0] + 1.0 for heap in (self._backing_off, self._failed) if heap]
+        if self._unschedulable:
+            due.append(self._late_check_s)
+        return min(due, default=None)
+
+    # Inside.
+
+    def _helps(self, known: Waiting, event: str, change: Change) -> bool:
+        return not known.rejectors or any(
+            may_help(plugin, event, known.info, change) for plugin in known.rejectors
+        )
+
+    def _gate(self, info: PodInfo) -> str:
+        return GATES if info.spec.get("schedulingGates") else self._gate_of(info)
+
+    def _leave_unschedulable(self, known: Waiting, now_s: float) -> None:
+        self._unschedulable.pop(known.info.uid, None)
+        self._enter(known, now_s)
+
+    def _enter(self, known: Waiting, now_s: float) -> None:
+        """Have a pod tried now, or after its back-off; unless something gates it."""
+        known.gate = self._gate(known.info)
+        if known.gate:
+            known.place = "unschedulable"
+            self._unschedulable[known.info.uid] = known
+            return
+        due = self._back_off_end(known)
+        if due < int(now_s):
+            self._activate(known)
+            return
+        known.place = "error" if known.errors else "back-off"
+        heap = self._failed if known.errors else self._backing_off
+        self._count += 1
+        heapq.heappush(heap, (due, -known.info.priority, known.since_s, self._count, known))
+
+    def _back_off_end(self, known: Waiting) -> int:
+        """Return the second in which the back-off ends; -1: there is none."""
+        failures = known.errors or known.refusals
+        if not failures or not self._max_s:
+            return -1
+        seconds = min(self._initial_s * 2.0 ** min(failures - 1, 60), self._max_s)
+        return int(known.since_s + seconds)
+
+    def _activate(self, known: Waiting) -> None:
+        known.place = "active"
+        self._count += 1
+        entry = (-known.info.priority, known.since_s, self._count, known)
+        heapq.heappush(self._active, entry)
+
+    def _move_due(self, now_s: float) -> None:
+        for heap in (self._backing_off, self._failed):
+            while heap and heap[0][0] < int(now_s):
+                known = heapq.heappop(heap)[-1]
+                is_here = known.place in ("back-off", "error")
+                if is_here and self._pods.get(known.info.uid) is known:
+                    self._activate(known)
+        self._move_late(now_s)
+
+    def _move_late(self, now_s: float) -> None:
+        if now_s < self._late_check_s:
+            return
+        self._late_check_s = now_s + _SWEEP_S
+        limit = now_s - _MAX_UNSCHEDULABLE_S
+        late = [
+            each for each in self._unschedulable.values() if each.since_s < limit and not each.gate
+        ]
+        for known in late:
+            self._leave_unschedulable(known, now_s)
+
+    def _fly(self, known: Waiting) -> Waiting:
+        known.place = "in flight"
+        known.attempts += 1
+        known.popped_at = self._events_dropped + len(self._events)
+        self._in_flight[known.info.uid] = known
+        return known
+
+    def _end_flight(self, uid: str) -> None:
+        """Forget events that no pod in flight needs any more."""
+        if self._in_flight.pop(uid, None) is None:
+            return
+        if not self._in_flight:
+            self._events_dropped += len(self._events)
+            self._events.clear()
+            return
+        oldest = next(iter(self._in_flight.values())).popped_at
+        drop = oldest - self._events_dropped
+        if drop > 0:
+            del self._events[:drop]
+            self._events_dropped = oldest

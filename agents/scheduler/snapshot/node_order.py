@@ -1,0 +1,31 @@
+"""In which order nodes are looked at: one of each zone in turn."""
+
+from typing import Any, Final, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+
+_ZONES: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
+_REGIONS: Final = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
+
+
+def zone_of(node: Object) -> tuple[str, str]:
+    """Return region and zone of a node; empty: it has none."""
+    labels = node["metadata"].get("labels") or {}
+    return _first(labels, _REGIONS), _first(labels, _ZONES)
+
+
+def interleaved(zones: dict[int, tuple[str, str]]) -> list[int]:
+    """Return the slots, given in order of arrival with their zones: one of each zone in turn."""
+    by_zone: dict[tuple[str, str], list[int]] = {}
+    for slot, zone in zones.items():
+        by_zone.setdefault(zone, []).append(slot)
+    lists = list(by_zone.values())
+    longest = max(map(len, lists), default=0)
+    return [slots[place] for place in range(longest) for slots in lists if place < len(slots)]
+
+
+def _first(labels: dict[str, str], names: tuple[str, ...]) -> str:
+    for name in names:
+        if labels.get(name):
+            return labels[name]
+    return ""

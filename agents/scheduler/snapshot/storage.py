@@ -1,0 +1,53 @@
+"""Volumes, claims and classes, as pods and nodes are judged by them."""
+
+from typing import Any, Final, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+
+DEFAULT_CLASS_BETA: Final = "volume.beta.kubernetes.io/storage-class"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+WAIT: Final = "WaitForFirstConsumer"
+
+
+class Storage:
+    """What there is of storage, by name or `namespace/name`."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.volumes: Final[dict[str, Object]] = {}
+        self.claims: Final[dict[str, Object]] = {}
+        self.classes: Final[dict[str, Object]] = {}
+        self.nodes: Final[dict[str, Object]] = {}
+        """CSINodes."""
+        self.drivers: Final[dict[str, Object]] = {}
+        self.capacities: Final[dict[str, Object]] = {}
+        self.attachments: Final[dict[str, Object]] = {}
+
+
+def claim_class(claim: Object) -> str:
+    """Return the name of a claim's class; empty: none."""
+    annotations = claim["metadata"].get("annotations") or {}
+    old = annotations.get(DEFAULT_CLASS_BETA)
+    return old if old is not None else claim["spec"].get("storageClassName") or ""
+
+
+def volume_class(volume: Object) -> str:
+    """Return the name of a volume's class; empty: none."""
+    annotations = volume["metadata"].get("annotations") or {}
+    old = annotations.get(DEFAULT_CLASS_BETA)
+    return old if old is not None else volume["spec"].get("storageClassName") or ""
+
+
+def claim_names(pod: Object) -> list[tuple[str, bool]]:
+    """Return the claims a pod names, and whether each is made for it alone (ephemeral)."""
+    found: list[tuple[str, bool]] = []
+    for volume in pod["spec"].get("volumes") or ():
+        claim = volume.get("persistentVolumeClaim")
+        if claim:
+            found.append((claim["claimName"], False))
+        elif volume.get("ephemeral"):
+            found.append((f"{pod['metadata']['name']}-{volume['name']}", True))
+    return found

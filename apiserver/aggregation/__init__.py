@@ -1,0 +1,8 @@
+"""API servers behind this one: what APIServices with a Service stand for.
+
+remotes        which there are, and whether they can be asked
+backend        requests to one of them
+proxy          passes requests of clients on
+availability   keeps the condition Available
+discovery      what they serve, for discovery and OpenAPI
+"""

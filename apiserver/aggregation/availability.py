@@ -1,0 +1,231 @@
+"""Whether aggregated API servers can be asked: the condition Available of their APIServices.
+
+    keeper = AvailabilityKeeper(registry, backends, services, logger)
+    await keeper.begin();  await keeper.end()
+
+A server is looked at when its APIService, Service or endpoints change, every 30 seconds, and sooner
+while it fails. Of five questions at once one good answer is enough.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.aggregation.backend import BackendError, Backends
+from kvstack.apiserver.aggregation.remotes import API_SERVICES, AVAILABLE, Obj, Remote, remote_of
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.registry.timing import now_text
+from kvstack.apiserver.registry.view import Change
+from kvstack.apiserver.webhooks.services import SERVICE_NAME, SERVICES, SLICES, Services
+from kvstore.client.errors import StoreError
+from kvstore.logger import Logger
+
+PERIOD_S: Final = 30.0
+RETRY_S: Final = 1.0
+QUESTION_S: Final = 5.0
+QUESTIONS: Final = 5
+_BYTES_MAX: Final = 4 << 20
+_CONFLICTS: Final = frozenset((404, 409))
+
+
+class Finding(NamedTuple):
+    """What the condition says."""
+
+    is_available: bool
+    reason: str
+    message: str
+
+
+class AvailabilityKeeper:
+    """Keeps the condition of every APIService with a Service."""
+
+    def __init__(
+        self, registry: Registry, backends: Backends, services: Services, logger: Logger
+    ) -> None:
+        """Look by the given means."""
+        self._registry: Final = registry
+        self._backends: Final = backends
+        self._services: Final = services
+        self._logger: Final = logger
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._users: dict[tuple[str, str], set[str]] = {}
+        """The APIServices by the namespace and name of their Service."""
+
+    async def begin(self) -> None:
+        """Begin to look."""
+        view = self._registry.view
+        view.subscribe(API_SERVICES, self._note)
+        view.subscribe(SERVICES, self._note_service)
+        view.subscribe(SLICES, self._note_slices)
+
+    def look_again(self) -> None:
+        """Look at all servers now."""
+        for name in self._tasks:
+            self._wakes[name].set()
+
+    async def end(self) -> None:
+        """Look no more."""
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for each in tasks:
+            each.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _note(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            obj = change.object or change.previous
+            assert obj is not None, "a change is of something"
+            name = obj["metadata"]["name"]
+            for users in self._users.values():
+                users.discard(name)
+            remote = None if change.object is None else remote_of(change.object)
+            if remote is None:
+                task = self._tasks.pop(name, None)
+                if task is not None:
+                    task.cancel()
+                continue
+            self._users.setdefault((remote.namespace, remote.service), set()).add(name)
+            if change.previous is None or change.previous["spec"] != obj["spec"]:
+                self._wake(name)
+
+    def _note_service(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            metadata = (change.object or change.previous or {})["metadata"]
+            self._wake_users(metadata.get("namespace", ""), metadata["name"])
+
+    def _note_slices(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            metadata = (change.object or change.previous or {})["metadata"]
+            service = (metadata.get("labels") or {}).get(SERVICE_NAME, "")
+            self._wake_users(metadata.get("namespace", ""), service)
+
+    def _wake_users(self, namespace: str, service: str) -> None:
+        for name in self._users.get((namespace, service), ()):
+            self._wake(name)
+
+    def _wake(self, name: str) -> None:
+        wake = self._wakes.setdefault(name, asyncio.Event())
+        wake.set()
+        if name not in self._tasks:
+            self._tasks[name] = asyncio.create_task(self._keep(name, wake), name=f"look at {name}")
+
+    async def _keep(self, name: str, wake: asyncio.Event) -> None:
+        retry_s = RETRY_S
+        while True:
+            wake.clear()
+            is_fine = await self._look(name)
+            retry_s = RETRY_S if is_fine else min(retry_s * 2, PERIOD_S)
+            try:
+                async with asyncio.timeout(PERIOD_S if is_fine else retry_s):
+                    await wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self, name: str) -> bool:
+        """Look at one server and tell; return whether it is there and that was told."""
+        obj = self._registry.view.get(API_SERVICES, "", name)
+        remote = None if obj is None else remote_of(obj)
+        if obj is None or remote is None:
+            return True
+        finding = await self.find(remote)
+        try:
+            await self._tell(obj, finding)
+        except (ApiError, StoreError) as error:
+            if not isinstance(error, ApiError) or error.code not in _CONFLICTS:
+                self._logger.warning("a condition cannot be told", name=name, error=str(error))
+            return False
+        return finding.is_available
+
+    async def find(self, remote: Remote) -> Finding:
+        """Return what is to be said of a server."""
+        return self._service_fault(remote) or await self._ask(remote)
+
+    def _service_fault(self, remote: Remote) -> Finding | None:
+        name, namespace = remote.service, remote.namespace
+        told = f"service/{name} in {quote(namespace)}"
+        service = self._registry.view.get(SERVICES, namespace, name)
+        if service is None:
+            return Finding(False, "ServiceNotFound", f"{told} is not present")
+        spec = service.get("spec") or {}
+        if spec.get("type", "ClusterIP") != "ClusterIP":
+            return None
+        ports = [each for each in spec.get("ports") or () if each.get("port") == remote.port]
+        if not ports:
+            message = f"{told} is not listening on port {remote.port}"
+            return Finding(False, "ServicePortError", message)
+        slices = self._services.slices(namespace, name)
+        if not slices:
+            message = f"cannot find endpointslices for {told}"
+            return Finding(False, "EndpointsNotFound", message)
+        port_name = ports[0].get("name", "")
+        if not any(_has_address(each, port_name) for each in slices):
+            message = f"endpointslices for {told} have no addresses with port name"
+            return Finding(False, "MissingEndpoints", f"{message} {quote(port_name)}")
+        return None
+
+    async def _ask(self, remote: Remote) -> Finding:
+        """Ask several times at once; one good answer is enough."""
+        asked = [asyncio.ensure_future(self._ask_once(remote)) for _ in range(QUESTIONS)]
+        told = ""
+        try:
+            for each in asyncio.as_completed(asked):
+                told = await each
+                if not told:
+                    return Finding(True, "Passed", "all checks passed")
+        finally:
+            for question in asked:
+                question.cancel()
+        return Finding(False, "FailedDiscoveryCheck", told)
+
+    async def _ask_once(self, remote: Remote) -> str:
+        """Return what is wrong; empty: nothing."""
+        try:
+            host, port = self._backends.address(remote)
+        except BackendError as error:
+            return str(error)
+        shown = f"[{host}]" if ":" in host else host
+        url = f"https://{shown}:{port}{remote.path}"
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                code, _, _ = await self._backends.get(remote, remote.path, [], _BYTES_MAX)
+        except TimeoutError:
+            why = f'Get "{url}": context deadline exceeded'
+        except BackendError as error:
+            why = f'Get "{url}": {error}'
+        else:
+            if 200 <= code < 300:
+                return ""
+            why = f"bad status from {url}: {code}"
+        return f"failing or missing response from {url}: {why}"
+
+    async def _tell(self, obj: Obj, finding: Finding) -> None:
+        status = "True" if finding.is_available else "False"
+        conditions = [dict(each) for each in (obj.get("status") or {}).get("conditions") or ()]
+        before = next((each for each in conditions if each["type"] == AVAILABLE), None)
+        wanted: Obj = {
+            "type": AVAILABLE,
+            "status": status,
+            "lastTransitionTime": now_text(self._registry.clock),
+            "reason": finding.reason,
+            "message": finding.message,
+        }
+        if before is not None:
+            if before["status"] == status:
+                wanted["lastTransitionTime"] = before.get("lastTransitionTime")
+            if before == wanted:
+                return
+            conditions[conditions.index(before)] = wanted
+        else:
+            conditions.append(wanted)
+        new: Obj = json_text.copied(obj)
+        new.setdefault("status", {})["conditions"] = conditions
+        await self._registry.live.replace(API_SERVICES, new, "status")
+
+
+def _has_address(found: Obj, port_name: str) -> bool:
+    has_port = any((each.get("name") or "") == port_name for each in found.get("ports") or ())
+    return has_port and any(each.get("addresses") for each in found.get("endpoints") or ())

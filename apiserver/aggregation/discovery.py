@@ -1,0 +1,176 @@
+"""What aggregated API servers say of themselves, for discovery and OpenAPI.
+
+    found = RemoteDiscovery(remotes, backends, logger)
+    await found.refresh()            asks all; after that, `on_change` is called
+    found.versions                   their groups and versions, for the documents of discovery
+    found.openapi                    names of their OpenAPI documents, and the hashes of these
+
+A server that does not answer is told with what it said last, as Stale.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import orjson
+
+from kvstack.apiserver.aggregation.backend import BackendError, Backends
+from kvstack.apiserver.aggregation.remotes import Remote, Remotes
+from kvstack.apiserver.schema.discovery import CURRENT, STALE, RemoteVersion
+from kvstore.logger import Logger
+
+PERIOD_S: Final = 60.0
+QUESTION_S: Final = 5.0
+_BYTES_MAX: Final = 16 << 20
+_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_ACCEPT: Final = [("Accept", f"{_AGGREGATED},application/json")]
+_JSON: Final = [("Accept", "application/json")]
+
+Obj = dict[str, Any]
+
+
+class RemoteDiscovery:
+    """What all of them say."""
+
+    def __init__(self, remotes: Remotes, backends: Backends, logger: Logger) -> None:
+        """Ask nobody yet."""
+        self._remotes: Final = remotes
+        self._backends: Final = backends
+        self._logger: Final = logger
+        self._resources: dict[str, list[Obj]] = {}
+        self._openapi: dict[str, dict[str, str]] = {}
+        self._fresh: set[str] = set()
+        self.versions: list[RemoteVersion] = []
+        self.openapi: Mapping[str, str] = {}
+        """By name (`apis/metrics.k8s.io/v1beta1`) the hash of a document; it may be empty."""
+        self.on_change: list[Callable[[], None]] = []
+        self._wake: Final = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Ask from time to time, and when somebody says that something changed."""
+        self._task = asyncio.create_task(self._run(), name="discovery of aggregated servers")
+
+    async def end(self) -> None:
+        """Ask no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def refresh(self) -> None:
+        """Ask all servers what they serve."""
+        remotes = self._remotes.all
+        fresh = await asyncio.gather(*(self._ask(each) for each in remotes))
+        self._fresh = {each.name for each, is_it in zip(remotes, fresh, strict=True) if is_it}
+        self._tell()
+
+    def remotes_changed(self) -> None:
+        """Take over which servers there are, and ask them soon."""
+        self._tell()
+        self._wake.set()
+
+    def _tell(self) -> None:
+        remotes = self._remotes.all
+        known = {each.name for each in remotes}
+        for kept in (self._resources, self._openapi):
+            for name in kept.keys() - known:
+                del kept[name]
+        versions = [
+            RemoteVersion(
+                remote.group,
+                remote.version,
+                remote.group_priority,
+                remote.version_priority,
+                self._resources.get(remote.name, []),
+                CURRENT if remote.name in self._fresh else STALE,
+            )
+            for remote in remotes
+        ]
+        openapi = {name: each for kept in self._openapi.values() for name, each in kept.items()}
+        if (versions, openapi) != (self.versions, self.openapi):
+            self.versions, self.openapi = versions, openapi
+            for each in self.on_change:
+                each()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            await self.refresh()
+            try:
+                async with asyncio.timeout(PERIOD_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _ask(self, remote: Remote) -> bool:
+        """Ask one server; return whether it answered."""
+        if not remote.is_available:
+            return False
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                self._resources[remote.name] = await self._find_resources(remote)
+                self._openapi[remote.name] = await self._find_openapi(remote)
+        except (BackendError, TimeoutError, ValueError, LookupError, TypeError) as error:
+            self._logger.warning(
+                "an aggregated server does not say what it serves",
+                name=remote.name,
+                error=str(error) or type(error).__name__,
+            )
+            return False
+        return True
+
+    async def _find_resources(self, remote: Remote) -> list[Obj]:
+        code, type_, body = await self._backends.get(remote, "/apis", _ACCEPT, _BYTES_MAX)
+        if code == 200 and "apidiscovery.k8s.io" in type_:
+            for group in orjson.loads(body)["items"]:
+                if (group["metadata"].get("name") or "") != remote.group:
+                    continue
+                for version in group["versions"]:
+                    if version["version"] == remote.version:
+                        return list(version.get("resources") or ())
+        code, _, body = await self._backends.get(remote, remote.path, _JSON, _BYTES_MAX)
+        if code != 200:
+            raise BackendError(f"{remote.path} answers {code}")
+        return as_aggregated(orjson.loads(body).get("resources") or ())
+
+    async def _find_openapi(self, remote: Remote) -> dict[str, str]:
+        code, _, body = await self._backends.get(remote, "/openapi/v3", _JSON, _BYTES_MAX)
+        if code != 200:
+            return {}
+        paths = orjson.loads(body).get("paths") or {}
+        name = remote.path.removeprefix("/")
+        if name not in paths:
+            return {}
+        query = urlsplit(paths[name].get("serverRelativeURL") or "").query
+        return {name: parse_qs(query).get("hash", [""])[0]}
+
+
+def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
+    """Return the resources of an APIResourceList as aggregated discovery has them."""
+    found: dict[str, Obj] = {}
+    for each in resources:
+        name, _, below = each["name"].partition("/")
+        kind = {
+            "group": each.get("group", ""),
+            "version": each.get("version", ""),
+            "kind": each.get("kind", ""),
+        }
+        if below:
+            parent = found.setdefault(name, {"resource": name, "verbs": []})
+            told = {"subresource": below, "responseKind": kind, "verbs": each.get("verbs") or []}
+            parent.setdefault("subresources", []).append(told)
+            continue
+        made: Obj = {
+            "resource": name,
+            "responseKind": kind,
+            "scope": "Namespaced" if each.get("namespaced") else "Cluster",
+            "singularResource": each.get("singularName", ""),
+            "verbs": each.get("verbs") or [],
+        }
+        for member in ("shortNames", "categories"):
+            if each.get(member):
+                made[member] = each[member]
+        found[name] = {**made, **{k: v for k, v in found.get(name, {}).items() if k not in made}}
+    return list(found.values())

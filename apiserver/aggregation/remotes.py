@@ -1,0 +1,109 @@
+"""Which groups and versions others serve: the APIServices that name a Service.
+
+remotes = Remotes(view)
+remotes.at("/apis/metrics.k8s.io/v1beta1/nodes")   → Remote, or None
+"""
+
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.ports import Change, ObjectView
+
+API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
+AVAILABLE: Final = "Available"
+_PORT: Final = 443
+
+Obj = dict[str, Any]
+
+
+class Remote(NamedTuple):
+    """A group and version that another server serves."""
+
+    name: str
+    """Of the APIService."""
+    group: str
+    version: str
+    namespace: str
+    service: str
+    port: int
+    ca: bytes
+    """PEM; empty: the authorities of the system."""
+    is_insecure: bool
+    is_available: bool
+    group_priority: int
+    version_priority: int
+
+    @property
+    def path(self) -> str:
+        """Where its resources are."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def host(self) -> str:
+        """The name that its certificate is for."""
+        return f"{self.service}.{self.namespace}.svc"
+
+
+class Remotes:
+    """All of them, as the copy has them."""
+
+    def __init__(self, view: ObjectView) -> None:
+        """Follow APIServices once `follow` is called."""
+        self._view: Final = view
+        self._found: dict[tuple[str, str], Remote] = {}
+        self.on_change: Final[list[Callable[[], None]]] = []
+        """Called when there are others, or the same with other properties."""
+
+    def follow(self) -> None:
+        """Begin; the registry has been read."""
+        self._view.subscribe(API_SERVICES, self._note)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._found)
+
+    @property
+    def all(self) -> list[Remote]:
+        """All of them, by group and version."""
+        return [self._found[key] for key in sorted(self._found)]
+
+    def at(self, path: str) -> Remote | None:
+        """Return who serves a path; None: nobody but this server."""
+        if not self._found:
+            return None
+        parts = path.split("/", 4)
+        if len(parts) > 3 and parts[1] == "apis":
+            return self._found.get((parts[2], parts[3]))
+        if len(parts) > 2 and parts[1] == "api":
+            return self._found.get(("", parts[2]))
+        return None
+
+    def _note(self, _changes: Sequence[Change]) -> None:
+        found = (remote_of(each) for each in self._view.list(API_SERVICES))
+        self._found = {(each.group, each.version): each for each in found if each is not None}
+        for changed in self.on_change:
+            changed()
+
+
+def remote_of(obj: Obj) -> Remote | None:
+    """Return what an APIService stands for; None: a version of this server's."""
+    spec = obj["spec"]
+    service = spec.get("service")
+    if service is None:
+        return None
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return Remote(
+        obj["metadata"]["name"],
+        spec.get("group", ""),
+        spec.get("version", ""),
+        service.get("namespace", ""),
+        service.get("name", ""),
+        service.get("port") or _PORT,
+        b64decode(spec.get("caBundle") or ""),
+        bool(spec.get("insecureSkipTLSVerify")),
+        any(each["type"] == AVAILABLE and each["status"] == "True" for each in conditions),
+        spec.get("groupPriorityMinimum", 0),
+        spec.get("versionPriority", 0),
+    )

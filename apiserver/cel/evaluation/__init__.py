@@ -1,0 +1,1 @@
+"""Runs expressions: values, operators, and closures that count what they cost."""

@@ -1,0 +1,1 @@
+"""Schemas of custom resources as expressions see them: types, sizes, values, rules."""

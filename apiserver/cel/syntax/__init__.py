@@ -1,0 +1,1 @@
+"""The text of an expression becomes a tree: tokens, grammar, macros."""

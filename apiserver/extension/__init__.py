@@ -1,0 +1,1 @@
+"""What users add to the API: custom resources."""

@@ -1,0 +1,244 @@
+"""Answers as they leave: status, headers, body.
+
+Every answer has the headers that Kubernetes always sends, and the warnings of the request. Errors
+are Status objects in what the client accepts, or else in JSON. Large bodies are compressed for
+clients that take it.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kvstack.apiserver.http.encoding import load_type, write_plain
+from kvstack.apiserver.http.negotiation import NotAcceptableError, Offer, negotiate
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.schema.protobuf.codec import encode
+from kvstack.apiserver.verbs.forms.bodies import JSON, PROTOBUF
+from kvstore.http.serving.answer import Answer, Upgraded
+from kvstore.http.serving.request import Request
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.policy.audit.trail import Trail
+    from kvstack.apiserver.policy.flow_control.levels import Ticket
+
+GZIP_BYTES_MIN: Final = 128 << 10
+_WARNINGS_CHARACTERS_MAX: Final = 4096
+_WARNING_CUT: Final = 256
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_ERRORS: Final = Offer(is_routed=False, transforms=False)
+PLAIN_TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
+NO_SNIFF: Final = ("X-Content-Type-Options", "nosniff")
+
+Header = tuple[str, str]
+Headers = list[Header]
+
+
+class Reply:
+    """The answer to one request, and what all its headers have."""
+
+    __slots__ = (
+        "_answer",
+        "_request",
+        "audit_id",
+        "cache_control",
+        "code",
+        "extra",
+        "on_head",
+        "on_settled",
+        "size",
+        "ticket",
+        "trail",
+        "warnings",
+    )
+
+    def __init__(self, request: Request, answer: Answer, audit_id: str) -> None:
+        """Answer a request."""
+        self._request = request
+        self._answer = answer
+        self.audit_id = audit_id
+        self.cache_control = "no-cache, private"
+        self.warnings: list[str] = []
+        self.extra: Headers = []
+        """Headers besides those that every answer has."""
+        self.code = 0
+        """Of HTTP, once it has begun."""
+        self.size = 0
+        """Bytes of the body so far."""
+        self.ticket: Ticket | None = None
+        """Of priority and fairness, while it has one."""
+        self.trail: Trail | None = None
+        """For the audit."""
+        self.on_head: Callable[[Reply], None] | None = None
+        """Called when the head of an endless answer is sent."""
+        self.on_settled: Callable[[Reply], None] | None = None
+        """Called when a watch has sent what it begins with."""
+
+    @property
+    def request(self) -> Request:
+        """What is answered."""
+        return self._request
+
+    @property
+    def answer(self) -> Answer:
+        """The way out."""
+        return self._answer
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the head was sent."""
+        return self.code != 0
+
+    def headers(self, *own: Header) -> Headers:
+        """Return the headers of an answer."""
+        cache_control = ("Cache-Control", self.cache_control)
+        found = [("Audit-Id", self.audit_id), cache_control, *own, *self.extra]
+        if self.warnings:
+            found += warning_headers(self.warnings)
+        return found
+
+    def send(self, code: int, content_type: str, body: bytes, *own: Header) -> None:
+        """Answer whole, compressed if it is worth it."""
+        headers = self.headers(("Content-Type", content_type), *own)
+        if len(body) > GZIP_BYTES_MIN and self.takes_gzip:
+            body = compressed(body)
+            headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+        self.code, self.size = code, len(body)
+        self._answer.send(code, headers, body)
+
+    def send_text(self, code: int, text: str, *own: Header) -> None:
+        """Answer with plain text."""
+        self.code, self.size = code, len(text)
+        self._answer.send(code, self.headers(PLAIN_TEXT, *own), text.encode())
+
+    def send_bare(self, code: int, text: str) -> None:
+        """Answer with plain text and no more, what could not be looked at."""
+        self.code, self.size = code, len(text)
+        self._answer.send(code, [PLAIN_TEXT, NO_SNIFF], text.encode())
+
+    def send_nothing(self, code: int, *own: Header) -> None:
+        """Answer without a body."""
+        self.code = code
+        self._answer.send(code, self.headers(*own), b"")
+
+    def send_error(self, error: ApiError, *own: Header) -> None:
+        """Answer with a Status."""
+        body, media_type = self._status(error.status)
+        self.send(error.code, media_type, body, *retry_after(error), *own)
+
+    async def stream(self, code: int, content_type: str, chunks: Iterable[bytes]) -> None:
+        """Answer in chunks, as fast as the client reads."""
+        own: Headers = [("Content-Type", content_type)]
+        packer = None
+        if self.takes_gzip:
+            packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+            own += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+        self.code = code
+        self._answer.start(code, self.headers(*own))
+        for chunk in chunks:
+            data = chunk if packer is None else packer.compress(chunk)
+            self.size += len(data)
+            await self._answer.write(data)
+        if packer is not None:
+            await self._answer.write(packer.flush())
+        self._answer.finish()
+
+    def send_as_it_is(self, code: int, headers: Headers, body: bytes) -> None:
+        """Answer whole with what somebody else answered."""
+        self.code, self.size = code, len(body)
+        self._answer.send(code, [*self.headers(), *headers], body)
+
+    def begin_as_it_is(self, code: int, headers: Headers) -> None:
+        """Begin to answer with what somebody else answers, for as long as either side wants."""
+        self.code = code
+        self._answer.start(code, [*self.headers(), *headers], endless=True)
+
+    def begin_stream(self, content_type: str) -> None:
+        """Begin an answer that lasts as long as either side wants."""
+        self.code = 200
+        headers = self.headers(("Content-Type", content_type))
+        self._answer.start(200, headers, endless=True)
+        if self.on_head is not None:
+            self.on_head(self)
+
+    def send_foreign(self, code: int, headers: Headers, body: bytes) -> None:
+        """Answer whole with what another server answered."""
+        self.code, self.size = code, len(body)
+        self._answer.send(code, self._foreign(headers), body)
+
+    def begin_foreign(self, code: int, headers: Headers, *, is_endless: bool) -> None:
+        """Begin an answer of another server."""
+        self.code = code
+        self._answer.start(code, self._foreign(headers), endless=is_endless)
+
+    def _foreign(self, headers: Headers) -> Headers:
+        """Return the headers of another server's answer, with our audit id if it has none."""
+        if any(name.lower() == "audit-id" for name, _ in headers):
+            return headers
+        return [("Audit-Id", self.audit_id), *headers]
+
+    def upgrade(self, protocol: str, headers: Headers) -> Upgraded:
+        """Give the connection over to another protocol."""
+        self.code = 101
+        if self.on_head is not None:
+            self.on_head(self)
+        return self._answer.upgrade(protocol, headers)
+
+    def refuse_upgrade(self, code: int, *own: Header) -> None:
+        """Refuse to speak another protocol, without a word."""
+        self.code = code
+        self._answer.send(code, list(own), b"")
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether the client takes compressed bodies."""
+        return "gzip" in self._request.header("accept-encoding")
+
+    def _status(self, obj: dict[str, Any]) -> tuple[bytes, str]:
+        try:
+            representation = negotiate(self._request.header("accept"), _ERRORS)
+        except NotAcceptableError:
+            return json_text.write_indented(obj), JSON
+        media_type = representation.media_type
+        if media_type == PROTOBUF:
+            return encode(obj, load_type("Status")), PROTOBUF
+        return write_plain(obj, media_type), media_type
+
+
+def retry_after(error: ApiError) -> list[Header]:
+    """Return the header that tells when to try again, if the error does."""
+    seconds = (error.status.get("details") or {}).get("retryAfterSeconds", 0)
+    return [("Retry-After", str(seconds))] if seconds else []
+
+
+def compressed(body: bytes) -> bytes:
+    """Return a body in gzip."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    return packer.compress(body) + packer.flush()
+
+
+def warning_headers(warnings: Sequence[str]) -> Headers:
+    """Return the headers of warnings: each once, all of them cut where they would be too long."""
+    texts: list[str] = []
+    size, is_cutting = 0, False
+    for each in dict.fromkeys(warnings):
+        if is_cutting and size >= _WARNINGS_CHARACTERS_MAX:
+            break
+        if not is_cutting and size + len(each) > _WARNINGS_CHARACTERS_MAX:
+            is_cutting = True
+            texts = [text[:_WARNING_CUT] for text in texts]
+            size = sum(map(len, texts))
+        text = each[:_WARNING_CUT] if is_cutting else each
+        texts.append(text)
+        size += len(text)
+    return [("Warning", f"299 - {_quoted(each)}") for each in texts if each and _is_sendable(each)]
+
+
+def _is_sendable(text: str) -> bool:
+    """Tell whether a text has no characters that a header cannot have."""
+    return not any(character < " " or "\x7f" <= character <= "\x9f" for character in text)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,319 @@
+"""The audit of requests: events of their stages, sent where they go.
+
+    RequestReceived    when the user is known
+    ResponseStarted    when the head of a watch or stream is sent, or who asks is not known
+    ResponseComplete   when the answer is over
+    Panic              when it failed in a way that nobody expected
+
+Requests that the policy does not record cost a look into a table.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from ipaddress import ip_address
+from typing import Any, Final
+
+from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.policy.audit.policy import (
+    COMPLETE,
+    LEVELS,
+    NONE,
+    PANIC,
+    RECEIVED,
+    STARTED,
+    Policy,
+    Recording,
+)
+from kvstack.apiserver.policy.audit.sinks import Errors, Sink
+from kvstack.apiserver.policy.audit.trail import Facts, Trail
+from kvstack.apiserver.policy.permission import attributes_of
+from kvstack.apiserver.policy.ports import Decision
+from kvstack.apiserver.registry.reads import Page
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.verbs.endpoint import Endpoint
+from kvstack.apiserver.verbs.results import Listing, Made, Result, Stored
+from kvstore.http.serving.request import Request
+from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+
+DECISION: Final = "authorization.k8s.io/decision"
+REASON: Final = "authorization.k8s.io/reason"
+USERS_MAX: Final = 256
+"""For whom is remembered how requests of one route are recorded."""
+_STATUS_MEMBERS: Final = ("status", "message", "reason", "details", "code")
+_Known = dict[tuple[str, tuple[str, ...]], Recording]
+
+
+class Auditing:
+    """Records requests by a policy."""
+
+    def __init__(self, policy: Policy, sink: Sink | None, errors: Errors, clock: Clock) -> None:
+        """Send events to a sink; None: nowhere."""
+        self._policy: Final = policy
+        self._sink: Final = sink
+        self._errors: Final = errors
+        self._clock: Final = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.levels: Final = [0] * len(LEVELS)
+        """How many requests were of each level."""
+        self.event_count = 0
+        self.rejected_count = 0
+
+    async def begin(
+        self, request: Request, reply: Reply, route: Route, user: User, began_ns: int
+    ) -> None:
+        """Begin with a request whose user is known; ApiError 500 if it has to be recorded and
+        cannot."""
+        recording = self._recording(route, user)
+        self.levels[recording.level] += 1
+        if recording.level == NONE:
+            return
+        reply.trail = self._trail(request, reply, route, user, recording, began_ns)
+        if not await self._send(reply.trail, RECEIVED):
+            reply.trail = None
+            self.rejected_count += 1
+            raise status.internal_error("failed to store audit event")
+        if route.is_long:
+            reply.on_head = self._started
+
+    async def unauthenticated(
+        self, request: Request, reply: Reply, route: Route, began_ns: int
+    ) -> None:
+        """Record a request whose user is not known."""
+        user = User("")
+        recording = self._recording(route, user)
+        self.levels[recording.level] += 1
+        if recording.level == NONE:
+            return
+        trail = self._trail(request, reply, route, user, recording, began_ns)
+        trail.status = {
+            "metadata": {},
+            "status": "Failure",
+            "message": _tried(request),
+            "reason": "Unauthorized",
+            "code": 401,
+        }
+        await self._send(trail, STARTED)
+
+    async def completed(self, reply: Reply) -> None:
+        """Take note that an answer is over."""
+        trail = reply.trail
+        if trail is None:
+            return
+        reply.trail = None
+        if trail.status is None or "status" not in trail.status:
+            trail.status = _status_of(reply.code)
+        await self._send(trail, COMPLETE)
+
+    def panicked(self, reply: Reply, error: Exception) -> None:
+        """Take note that a request failed in a way that nobody expected."""
+        trail = reply.trail
+        if trail is None:
+            return
+        reply.trail = None
+        trail.status = {
+            "metadata": {},
+            "status": "Failure",
+            "message": f"APIServer panic'd: {error!r}",
+            "reason": "InternalError",
+            "code": 500,
+        }
+        self._later(trail, PANIC)
+
+    def readings(self) -> Iterator[FamilySamples]:
+        """Yield the families of metrics."""
+        yield (
+            "apiserver_audit_event_total",
+            FamilyKind.COUNTER,
+            "Counter of audit events generated and sent to the audit backend.",
+            {"": self.event_count},
+        )
+        yield (
+            "apiserver_audit_requests_rejected_total",
+            FamilyKind.COUNTER,
+            "Counter of apiserver requests rejected due to an error in audit logging backend.",
+            {"": self.rejected_count},
+        )
+        yield (
+            "apiserver_audit_level_total",
+            FamilyKind.COUNTER,
+            "Counter of policy levels for audit events (1 per request).",
+            {labels(level=name): n for name, n in zip(LEVELS, self.levels, strict=True)},
+        )
+        yield (
+            "apiserver_audit_error_total",
+            FamilyKind.COUNTER,
+            "Counter of audit events that failed to be audited properly. Plugin identifies the"
+            " plugin affected by the error.",
+            {labels(plugin=name): count for name, count in self._errors.counts.items()},
+        )
+
+    def _recording(self, route: Route, user: User) -> Recording:
+        known = route.audits
+        if not isinstance(known, dict):
+            known = route.audits = _Known()
+        key = user.name, user.groups
+        found: Recording | None = known.get(key)
+        if found is None:
+            if len(known) >= USERS_MAX:
+                known.clear()
+            found = known[key] = self._policy.of(attributes_of(route.info, user))
+        return found
+
+    def _trail(
+        self,
+        request: Request,
+        reply: Reply,
+        route: Route,
+        user: User,
+        recording: Recording,
+        began_ns: int,
+    ) -> Trail:
+        elapsed_us = (self._clock.monotonic_ns() - began_ns) // 1000
+        facts = Facts(
+            reply.audit_id,
+            request.target,
+            attributes_of(route.info, user),
+            tuple(source_ips(request)),
+            request.header("user-agent"),
+            self._clock.unix_ms() * 1000 - elapsed_us,
+            began_ns,
+        )
+        return Trail(recording, facts)
+
+    def _started(self, reply: Reply) -> None:
+        if reply.trail is not None:
+            reply.trail.status = _status_of(reply.code)
+            self._later(reply.trail, STARTED)
+
+    def _later(self, trail: Trail, stage: str) -> None:
+        """Send an event where nobody can wait for it."""
+        found = self._process(trail, stage)
+        if isinstance(found, bool):
+            return
+        task = asyncio.ensure_future(_finish(found))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, trail: Trail, stage: str) -> bool:
+        found = self._process(trail, stage)
+        return found if isinstance(found, bool) else await found
+
+    def _process(self, trail: Trail, stage: str) -> bool | Awaitable[bool]:
+        if self._sink is None or stage in trail.recording.omit_stages:
+            return True
+        self.event_count += 1
+        facts = trail.facts
+        elapsed_us = 0
+        if stage != RECEIVED:
+            elapsed_us = (self._clock.monotonic_ns() - facts.began_ns) // 1000
+        return self._sink.process([trail.event(stage, facts.received_us + elapsed_us)])
+
+
+async def _finish(found: Awaitable[bool]) -> None:
+    await found
+
+
+# What the handler tells.
+
+
+def note_error(trail: Trail, error: ApiError) -> None:
+    """Take note that an error is answered."""
+    found = error.status
+    told: dict[str, Any] = {name: found[name] for name in _STATUS_MEMBERS if name in found}
+    trail.status = {"metadata": {}, **told}
+    if trail.wants_response:
+        trail.answered(found)
+
+
+def note_decision(trail: Trail, decision: Decision) -> None:
+    """Take note of what authorization says."""
+    trail.annotate(DECISION, "allow" if decision.allowed else "forbid")
+    trail.annotate(REASON, decision.reason)
+
+
+def note_result(trail: Trail, endpoint: Endpoint, result: Result) -> None:
+    """Take note of what is answered: a Status, and the object if that is recorded."""
+    if isinstance(result, Made) and result.kind.kind == "Status":
+        told: dict[str, Any] = {
+            name: result.obj[name] for name in _STATUS_MEMBERS if name in result.obj
+        }
+        trail.status = {"metadata": {}, **told, "code": result.code}
+    if not trail.wants_response:
+        return
+    match result:
+        case Stored(record):
+            trail.answered(endpoint.from_hub(record.parse()))
+        case Made(obj, kind):
+            trail.answered({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
+        case Listing(page):
+            trail.answered(_list_of(endpoint, page))
+        case _:
+            return
+
+
+def _list_of(endpoint: Endpoint, page: Page) -> dict[str, Any]:
+    items: list[Any] = [endpoint.from_hub(each.parse()) for each in page.records]
+    if not endpoint.row.is_custom:  # only custom resources have their kind in lists
+        items = [
+            {name: value for name, value in each.items() if name not in ("kind", "apiVersion")}
+            for each in items
+        ]
+    metadata: dict[str, Any] = {"resourceVersion": str(page.revision)}
+    if page.continue_token:
+        metadata["continue"] = page.continue_token
+    if page.remaining is not None:
+        metadata["remainingItemCount"] = page.remaining
+    kind = endpoint.row.kind
+    return {
+        "kind": f"{kind.kind}List",
+        "apiVersion": kind.api_version,
+        "metadata": metadata,
+        "items": items,
+    }
+
+
+def _status_of(code: int) -> dict[str, Any]:
+    if code:
+        return {"metadata": {}, "code": code}
+    return {
+        "metadata": {},
+        "status": "Success",
+        "message": "Connection closed early",
+        "code": 200,
+    }
+
+
+def _tried(request: Request) -> str:
+    """Return which ways to authenticate a request has tried."""
+    scheme, _, rest = request.header("authorization").strip().partition(" ")
+    tried: list[str] = [each for each in ("basic", "bearer") if scheme.lower() == each and rest]
+    if request.connection.certificates:
+        tried.append("x509")
+    if not tried:
+        return "Authentication failed, no credentials provided"
+    return f"Authentication failed, attempted: {', '.join(tried)}"
+
+
+def source_ips(request: Request) -> list[str]:
+    """Return the addresses that a request came over, as far as it says; the last is certain."""
+    found = [_address(each) for each in request.header("x-forwarded-for").split(",")]
+    ips = [each for each in found if each]
+    real = _address(request.header("x-real-ip"))
+    if real and real not in ips:
+        ips.append(real)
+    peer = request.connection.peer
+    remote = _address(peer.rpartition(":")[0].strip("[]")) or _address(peer)
+    if remote and ips[-1:] != [remote]:
+        ips.append(remote)
+    return ips
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ip_address(text.strip()))
+    except ValueError:
+        return ""

@@ -1,0 +1,182 @@
+"""What a client accepts, and the representation it therefore gets.
+
+    negotiate("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", OBJECTS)
+    → Representation(JSON, as_="Table", version="v1")
+
+An Accept header is a list of clauses, tried by quality and then as they stand; the first that the
+endpoint can serve wins. What an endpoint can serve is an `Offer`. The outcome is the same for equal
+headers and remembered.
+"""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES, PROTOBUF, YAML
+
+TABLE: Final = "Table"
+PARTIAL: Final = "PartialObjectMetadata"
+PARTIAL_LIST: Final = "PartialObjectMetadataList"
+AGGREGATED: Final = "APIGroupDiscoveryList"
+DISCOVERY: Final = "apidiscovery.k8s.io"
+META: Final = "meta.k8s.io"
+
+_META_VERSIONS: Final = frozenset(("v1", "v1beta1"))
+_ACCEPT_MAX: Final = 1024
+
+
+class Representation(NamedTuple):
+    """How an answer is written."""
+
+    media_type: str = JSON
+    as_: str = ""
+    """TABLE, PARTIAL, PARTIAL_LIST or AGGREGATED; empty: as it is."""
+    version: str = "v1"
+    """Of meta.k8s.io, in which TABLE and the partial forms are written."""
+    pretty: bool = False
+    """Whether the client asks for indented JSON in the header."""
+    profile: str = ""
+
+
+class Offer(NamedTuple):
+    """What an endpoint can answer with."""
+
+    media_types: tuple[str, ...] = MEDIA_TYPES
+    is_routed: bool = True
+    """Whether a header that names none of the media types is refused before all else."""
+    transforms: bool = True
+    """Whether objects can be had as Tables and as metadata alone."""
+    has_table: bool = True
+    """Of what transforms, whether it can be had as Tables."""
+    aggregates: bool = False
+    """Whether it answers with discovery in one document, and nothing else."""
+    is_stream: bool = False
+    plain_types: tuple[str, ...] = MEDIA_TYPES
+    """In which of the media types whole objects can be had."""
+    also_routed: tuple[str, ...] = ()
+    """What is named besides the media types when a header names none of them."""
+
+
+OBJECTS: Final = Offer()
+LISTS: Final = Offer(also_routed=(f"{JSON};stream=watch", f"{PROTOBUF};stream=watch"))
+WITHOUT_TABLE: Final = Offer(has_table=False)
+CUSTOM_OBJECTS: Final = Offer(is_routed=False, plain_types=(JSON, YAML))
+PLAIN: Final = Offer(transforms=False)
+STREAM: Final = Offer(media_types=(JSON, PROTOBUF), is_routed=False, is_stream=True)
+DISCOVERY_ROOT: Final = Offer(is_routed=False, transforms=False, aggregates=True)
+JSON_ONLY: Final = Offer(media_types=(JSON,), transforms=False)
+
+DEFAULT: Final = Representation()
+
+
+class NotAcceptableError(Exception):
+    """Nothing that the endpoint can write is accepted."""
+
+    def __init__(self, text: str) -> None:
+        """Take the message of the 406."""
+        super().__init__(text)
+        self.text = text
+
+
+class Clause(NamedTuple):
+    """One media range of a header."""
+
+    type: str
+    subtype: str
+    quality: float
+    parameters: tuple[tuple[str, str], ...]
+
+
+def negotiate(accept: str, offer: Offer) -> Representation:
+    """Return the representation of an answer; raises NotAcceptableError."""
+    if not accept:
+        return DEFAULT._replace(media_type=offer.media_types[0])
+    found = _cached(accept, offer) if len(accept) <= _ACCEPT_MAX else _negotiate(accept, offer)
+    if isinstance(found, str):
+        raise NotAcceptableError(found)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _cached(accept: str, offer: Offer) -> Representation | str:
+    return _negotiate(accept, offer)
+
+
+def _negotiate(accept: str, offer: Offer) -> Representation | str:
+    """Return the representation, or the text of the refusal."""
+    if offer.is_routed and not _is_routed(accept, offer):
+        available = ", ".join((*offer.media_types, *offer.also_routed))
+        return f"406: Not Acceptable\n\nAvailable representations: {available}"
+    for clause in parse_accept(accept):
+        for media_type in offer.media_types:
+            if _accepts(clause, media_type):
+                found = _with_parameters(clause, media_type, offer)
+                if found is not None:
+                    return found
+    suffix = ";stream=watch" if offer.is_stream else ""
+    named = ", ".join(f"{each}{suffix}" for each in offer.media_types)
+    return f"only the following media types are accepted: {named}"
+
+
+def _is_routed(accept: str, offer: Offer) -> bool:
+    ranges = {each.partition(";")[0].strip() for each in accept.split(",")}
+    return "*/*" in ranges or not ranges.isdisjoint(offer.media_types)
+
+
+def parse_accept(accept: str) -> list[Clause]:
+    """Return the clauses of a header, best first."""
+    clauses = [found for each in accept.split(",") if (found := _clause(each)) is not None]
+    clauses.sort(key=lambda each: (-each.quality, each.type == "*", each.subtype == "*"))
+    return clauses
+
+
+def _clause(text: str) -> Clause | None:
+    range_, *rest = text.split(";")
+    type_, slash, subtype = range_.strip().partition("/")
+    if not slash:
+        if type_ != "*":
+            return None
+        subtype = "*"
+    quality, parameters = 1.0, list[tuple[str, str]]()
+    for each in rest:
+        name, _, value = each.partition("=")
+        name, value = name.strip(), value.strip()
+        if name == "q":
+            try:
+                quality = float(value)
+            except ValueError:
+                quality = 1.0
+        elif name:
+            parameters.append((name, value))
+    return Clause(type_, subtype, quality, tuple(parameters))
+
+
+def _accepts(clause: Clause, media_type: str) -> bool:
+    type_, _, subtype = media_type.partition("/")
+    return clause.type in (type_, "*") and clause.subtype in (subtype, "*")
+
+
+def _with_parameters(clause: Clause, media_type: str, offer: Offer) -> Representation | None:
+    """Return the representation that a clause asks for; None: the endpoint does not have it."""
+    asked: dict[str, str] = dict(clause.parameters)
+    if asked.get("stream", "watch") not in ("", "watch"):
+        return None
+    if asked.get("sv", "v1") not in ("", "v1"):
+        return None
+    pretty = asked.get("pretty") == "1"
+    if not asked.keys() & {"as", "g", "v"}:
+        if offer.aggregates or media_type not in offer.plain_types:
+            return None
+        return Representation(media_type, pretty=pretty)
+    kind, group, version = (asked.get(name, "") for name in ("as", "g", "v"))
+    if offer.aggregates:
+        if (kind, group, version) == (AGGREGATED, DISCOVERY, "v2"):
+            profile = asked.get("profile", "")
+            return Representation(media_type, kind, version, pretty, profile)
+        return None
+    if not offer.transforms or group != META or version not in _META_VERSIONS:
+        return None
+    if kind == TABLE and offer.has_table and media_type in (JSON, YAML):
+        return Representation(media_type, kind, version, pretty)
+    if kind in (PARTIAL, PARTIAL_LIST):
+        return Representation(media_type, kind, version, pretty)
+    return None

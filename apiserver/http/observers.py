@@ -1,0 +1,24 @@
+"""Who is told of each request when it is over: metrics, audit."""
+
+from typing import Final, Protocol
+
+from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.routing import Route
+
+
+class RequestObserver(Protocol):
+    """Is told of requests."""
+
+    def ended(self, route: Route, reply: Reply, took_ns: int) -> None:
+        """Take note of a request whose handler is over; it may not fail or wait."""
+        ...
+
+
+class _Nobody:
+    """Takes no notes."""
+
+    def ended(self, route: Route, reply: Reply, took_ns: int) -> None:
+        """Do nothing."""
+
+
+NOBODY: Final[RequestObserver] = _Nobody()

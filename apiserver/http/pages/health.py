@@ -1,0 +1,106 @@
+"""Health: whether the server lives and may be sent requests.
+
+    /livez /readyz /healthz                all checks of that page: 200 ok, or 500 and which failed
+    /readyz?verbose&exclude=etcd           all told, one left out
+    /readyz/etcd                           one check
+
+A check is a function that returns what is wrong, or nothing; why is for the log alone.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from kvstack.apiserver.http.answers import NO_SNIFF, Reply
+from kvstack.apiserver.http.pages.page_set import not_found
+from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.attributes import User
+from kvstore.http.serving.request import Request
+from kvstore.logger import Logger
+
+Check: TypeAlias = Callable[[], str | Awaitable[str]]
+"""Returns what is wrong; empty: nothing is."""
+
+PAGES: Final = ("healthz", "livez", "readyz")
+READY_ONLY: Final = ("readyz",)
+
+
+class Health:
+    """The checks of a server, in the order they are told."""
+
+    def __init__(self, logger: Logger) -> None:
+        """Check nothing but that requests are answered."""
+        self._logger = logger
+        self._checks: dict[str, tuple[Check, tuple[str, ...]]] = {}
+        self.observed: Final[dict[tuple[str, str], tuple[int, int, bool]]] = {}
+        """By check and page: how often it was fine, how often not, and whether it was lastly."""
+        self.add("ping", lambda: "")
+
+    def add(self, name: str, check: Check, pages: tuple[str, ...] = PAGES) -> None:
+        """Add a check to pages."""
+        self._checks[name] = (check, pages)
+
+    def names(self, page: str) -> list[str]:
+        """Return the checks of a page."""
+        return [name for name, (_, pages) in self._checks.items() if page in pages]
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all pages and checks."""
+        found = []
+        for page in PAGES:
+            found.append(f"/{page}")
+            found += [f"/{page}/{name}" for name in self.names(page)]
+        return found
+
+    async def __call__(self, _request: Request, reply: Reply, route: Route, _user: User) -> None:
+        """Answer for a page, or one check."""
+        page, _, name = route.info.path.strip("/").partition("/")
+        if name:
+            await self._serve_one(reply, page, name)
+        else:
+            await self._serve_all(reply, page, route)
+
+    async def _serve_one(self, reply: Reply, page: str, name: str) -> None:
+        if name not in self.names(page):
+            not_found(reply)
+            return
+        wrong = await self._failure(name, page)
+        if wrong:
+            reply.send_text(500, f"internal server error: {wrong}\n", NO_SNIFF)
+        else:
+            reply.send_text(200, "ok")
+
+    async def _serve_all(self, reply: Reply, page: str, route: Route) -> None:
+        excluded = set(route.query.get("exclude", ()))
+        lines: list[str] = []
+        failed: list[str] = []
+        for name in self.names(page):
+            if name in excluded:
+                excluded.discard(name)
+                lines.append(f"[+]{name} excluded: ok")
+                continue
+            wrong = await self._failure(name, page)
+            if wrong:
+                failed.append(name)
+                lines.append(f"[-]{name} failed: reason withheld")
+            else:
+                lines.append(f"[+]{name} ok")
+        if excluded:
+            told = ", ".join(quote(each) for each in sorted(excluded))
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {told}")
+        if failed:
+            self._logger.warning("health checks fail", page=page, checks=",".join(failed))
+            text = "\n".join([*lines, f"{page} check failed", ""])
+            reply.send_text(500, text, NO_SNIFF)
+        elif "verbose" in route.query:
+            reply.send_text(200, "\n".join([*lines, f"{page} check passed", ""]), NO_SNIFF)
+        else:
+            reply.send_text(200, "ok", NO_SNIFF)
+
+    async def _failure(self, name: str, page: str) -> str:
+        found = self._checks[name][0]()
+        wrong = found if isinstance(found, str) else await found
+        fine, failed, _ = self.observed.get((name, page), (0, 0, True))
+        self.observed[name, page] = (fine, failed + 1, False) if wrong else (fine + 1, failed, True)
+        return wrong

@@ -1,0 +1,147 @@
+"""/metrics: how the server does, in the text format of Prometheus.
+
+Names are upstream's, of what dashboards and alerts look at. What the store says of itself is asked
+for when the page is; if it does not answer, the page lacks it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.in_flight import InFlight
+from kvstack.apiserver.http.pages.page_set import check_get
+from kvstack.apiserver.http.pages.version_page import version_info
+from kvstack.apiserver.http.request_metrics import Labels, RequestMetrics
+from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.http.watch_streams import WatchStreams
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.registry.registry import Registry
+from kvstore.client.errors import StoreError
+from kvstore.http.serving.request import Request
+from kvstore.server.metrics.exposition import (
+    CONTENT_TYPE,
+    FamilyKind,
+    FamilySamples,
+    labels,
+    render,
+)
+from kvstore.server.metrics.process_families import read_process
+
+_STORE_S: Final = 2.0
+_BUILD: Final = (
+    "buildDate", "compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "major",
+    "minor", "platform",
+)  # fmt: skip
+_SNAKE: Final = {
+    "buildDate": "build_date",
+    "gitCommit": "git_commit",
+    "gitTreeState": "git_tree_state",
+    "gitVersion": "git_version",
+    "goVersion": "go_version",
+}
+
+
+class MetricsPage:
+    """The page."""
+
+    def __init__(
+        self,
+        requests: RequestMetrics,
+        in_flight: InFlight,
+        watches: WatchStreams,
+        registry: Registry,
+    ) -> None:
+        """Tell of the given parts."""
+        self._requests: Final = requests
+        self._in_flight: Final = in_flight
+        self._watches: Final = watches
+        self._registry: Final = registry
+        self.more: Final[list[Callable[[], Iterator[FamilySamples]]]] = []
+        """What others count."""
+
+    async def __call__(self, request: Request, reply: Reply, _route: Route, _user: User) -> None:
+        """Answer with the page."""
+        check_get(request)
+        store = await self._store()
+        process = await asyncio.to_thread(read_process)
+        readings = [
+            *process, *self._requests.readings(), *self._load(), *self._objects(), *store, _build(),
+            *(sample for each in self.more for sample in each()),
+        ]  # fmt: skip
+        reply.send(200, CONTENT_TYPE, await asyncio.to_thread(render, readings))
+
+    def _load(self) -> Iterator[FamilySamples]:
+        counts = self._in_flight.counts
+        kinds = {False: labels(request_kind="readOnly"), True: labels(request_kind="mutating")}
+        yield (
+            "apiserver_current_inflight_requests",
+            FamilyKind.GAUGE,
+            "Maximal number of currently used inflight request limit of this apiserver per request"
+            " kind in last second.",
+            {kinds[is_write]: count for is_write, count in counts.items()},
+        )
+        watches: Counter[str] = Counter()
+        for endpoint, selection in self._watches.open():
+            row = endpoint.row
+            scope = "namespace" if selection.prefix else "cluster"
+            if selection.key:
+                scope = "resource"
+            watched = Labels("WATCH", "", row.group, row.version, row.name, "", scope)
+            watches[watched.text()] += 1
+        yield (
+            "apiserver_longrunning_requests",
+            FamilyKind.GAUGE,
+            "Gauge of all active long-running apiserver requests broken out by verb, group,"
+            " version, resource, scope and component.",
+            dict(watches),
+        )
+        yield (
+            "apiserver_watch_events_total",
+            FamilyKind.COUNTER,
+            "Number of events sent in watch clients",
+            {
+                labels(group=each.group, resource=each.resource): count
+                for each, count in self._watches.event_counts().items()
+            },
+        )
+
+    def _objects(self) -> Iterator[FamilySamples]:
+        found: dict[str, int] = {}
+        for each in self._registry.copy.collections.values():
+            found[labels(group=each.resource.group, resource=each.resource.resource)] = len(each)
+        for name in ("apiserver_resource_objects", "apiserver_storage_objects"):
+            yield (
+                name,
+                FamilyKind.GAUGE,
+                "Number of stored objects at the time of last check split by kind.",
+                found,
+            )
+
+    async def _store(self) -> list[FamilySamples]:
+        try:
+            found = await self._registry.store.status(timeout_s=_STORE_S)
+        except StoreError:
+            return []
+        return [
+            (
+                "apiserver_storage_size_bytes",
+                FamilyKind.GAUGE,
+                "Size of the storage database file physically allocated in bytes.",
+                {labels(storage_cluster_id="etcd-0"): found.db_size},
+            )
+        ]
+
+
+def _build() -> FamilySamples:
+    info = version_info()
+    values = {_SNAKE.get(name, name): str(info[name]) for name in _BUILD}
+    return (
+        "kubernetes_build_info",
+        FamilyKind.GAUGE,
+        "A metric with a constant '1' value labeled by major, minor, git version, git commit, git"
+        " tree state, build date, Go version, and compiler from which Kubernetes was built, and"
+        " platform on which it is running.",
+        {labels(**dict(sorted(values.items()))): 1},
+    )

@@ -1,0 +1,158 @@
+"""Counts and durations of requests, under the names that dashboards of Kubernetes use.
+
+    apiserver_request_total{verb="LIST",resource="pods",scope="namespace",code="200",…}
+    apiserver_request_duration_seconds_bucket{verb="LIST",…,le="0.05"}
+
+Requests with equal labels share a series, and a route remembers its series: counting costs a lookup
+and two additions. What cannot have an answer here has no label of its own, so that clients cannot
+make series as they like.
+"""
+
+from collections.abc import Container, Iterator
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.schema.resource import APPLY_PATCH
+from kvstore.histograms import Histogram, exponential
+from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstore.units import NANOSECOND_S
+
+COMPONENT: Final = "apiserver"
+DURATION_BOUNDS: Final = (
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+)  # fmt: skip
+SIZE_BOUNDS: Final = exponential(1000, 10, 7)
+_VERBS: Final = {
+    "get": "GET",
+    "list": "LIST",
+    "watch": "WATCH",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETECOLLECTION",
+    "connect": "CONNECT",
+    "proxy": "CONNECT",
+}
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_READS: Final = frozenset(("GET", "LIST"))
+
+
+class Labels(NamedTuple):
+    """What series are told apart by."""
+
+    verb: str
+    dry_run: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    scope: str = ""
+
+    def text(self, **more: str) -> str:
+        """Return the labels in their order, with others."""
+        return labels(**dict(sorted({**self._asdict(), "component": COMPONENT, **more}.items())))
+
+
+class Series:
+    """The requests with equal labels."""
+
+    __slots__ = ("codes", "durations", "labels", "sizes")
+
+    def __init__(self, labels_: Labels) -> None:
+        """Begin with none."""
+        self.labels: Final = labels_
+        self.codes: dict[int, int] = {}
+        is_long = labels_.verb in ("WATCH", "CONNECT")
+        self.durations = None if is_long else Histogram(DURATION_BOUNDS)
+        self.sizes = Histogram(SIZE_BOUNDS) if labels_.verb in _READS else None
+
+    def add(self, code: int, took_ns: int, size: int) -> None:
+        """Count one."""
+        codes = self.codes
+        codes[code] = codes.get(code, 0) + 1
+        if self.durations is not None:
+            self.durations.add(took_ns * NANOSECOND_S)
+        if self.sizes is not None:
+            self.sizes.add(size)
+
+
+class RequestMetrics:
+    """Counts requests; see `RequestObserver`."""
+
+    def __init__(self, pages: Container[str]) -> None:
+        """Count from zero; pages: the paths that may be labels."""
+        self._pages: Final = pages
+        self._series: dict[Labels, Series] = {}
+
+    def ended(self, route: Route, reply: Reply, took_ns: int) -> None:
+        """Count a request whose handler is over."""
+        series = route.series
+        if not isinstance(series, Series):
+            series = route.series = self._find(self._labels(route, reply))
+        if route.verb == "patch" and reply.request.header("content-type") == APPLY_PATCH:
+            series = self._find(series.labels._replace(verb="APPLY"))
+        series.add(reply.code, took_ns, reply.size)
+
+    def readings(self) -> Iterator[FamilySamples]:
+        """Yield the families."""
+        found = list(self._series.values())
+        yield (
+            "apiserver_request_total",
+            FamilyKind.COUNTER,
+            "Counter of apiserver requests broken out for each verb, dry run value, group, version,"
+            " resource, scope, component, and HTTP response code.",
+            {
+                each.labels.text(code=str(code)): count
+                for each in found
+                for code, count in each.codes.items()
+            },
+        )
+        durations = {
+            each.labels.text(): each.durations.copy()
+            for each in found
+            if each.durations is not None
+        }
+        for name, help_ in (
+            ("apiserver_request_duration_seconds", "Response latency distribution in seconds."),
+            (
+                "apiserver_request_sli_duration_seconds",
+                "Response latency distribution, not counting webhook duration, in seconds.",
+            ),
+        ):
+            yield name, FamilyKind.HISTOGRAM, help_, durations
+        yield (
+            "apiserver_response_sizes",
+            FamilyKind.HISTOGRAM,
+            "Response size distribution in bytes.",
+            {each.labels.text(): each.sizes.copy() for each in found if each.sizes is not None},
+        )
+
+    def _find(self, labels_: Labels) -> Series:
+        found = self._series.get(labels_)
+        if found is None:
+            found = self._series[labels_] = Series(labels_)
+        return found
+
+    def _labels(self, route: Route, reply: Reply) -> Labels:
+        info, endpoint = route.info, route.endpoint
+        method = reply.request.method
+        verb = method if method in _METHODS else "other"
+        if endpoint is None:
+            return Labels(verb, subresource=info.path if info.path in self._pages else "")
+        row = endpoint.row
+        if info.name or route.verb == "create":
+            scope = "resource"
+        else:
+            scope = "namespace" if info.namespace else "cluster"
+        return Labels(
+            _VERBS.get(route.verb, verb),
+            "All" if "dryRun" in route.query else "",
+            row.group,
+            row.version,
+            row.name,
+            info.subresource,
+            scope,
+        )

@@ -1,0 +1,128 @@
+"""Objects as rows of a Table, as kubectl shows them.
+
+    {"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{…},
+     "columnDefinitions":[{"name":"Name", …}],"rows":[{"cells":["web", …],"object":{…}}]}
+
+Cells come from the hooks of the kind; kinds without any have a name and the time they were created.
+What stands as `object` of a row is the client's choice: nothing, the metadata, or the object.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kvstack.apiserver.objects.status import ApiError, bad_request
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.schema.decode import decode
+from kvstack.apiserver.schema.resource import Column
+from kvstack.apiserver.verbs.endpoint import Endpoint
+
+NONE, METADATA, OBJECT = "None", "Metadata", "Object"
+INCLUDES: Final = frozenset((NONE, METADATA, OBJECT))
+
+
+def include_of(text: str) -> str:
+    """Return what rows hold, of the parameter `includeObject`; raises ApiError."""
+    if not text:
+        return METADATA
+    if text not in INCLUDES:
+        raise _bad_include(text)
+    return text
+
+
+def _bad_include(text: str) -> ApiError:
+    return bad_request(
+        f'Unable to convert to Table as requested: includeObject: Invalid value: "{text}": must be'
+        " 'Metadata', 'Object', 'None', or empty"
+    )
+
+
+def table(
+    endpoint: Endpoint,
+    objects: Sequence[Obj],
+    metadata: Obj,
+    *,
+    version: str,
+    include: str,
+    now: float,
+    with_columns: bool = True,
+    is_list: bool = False,
+    cells: list[list[Any]] | None = None,
+) -> Obj:
+    """Return a Table of objects of an endpoint's version; now: seconds since 1970.
+
+    cells: of the rows, where they are not those of the objects.
+    """
+    if cells is None:
+        cells = [_cells(endpoint, each, now) for each in objects]
+    adjust = endpoint.strategy.adjust_list_cells
+    order = endpoint.strategy.row_order
+    if is_list and adjust is not None:
+        adjust(objects, cells)
+    rows = list(zip(cells, objects, strict=True))
+    if is_list and order is not None:
+        rows.sort(key=lambda each: order(each[1]))
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": metadata,
+        "columnDefinitions": columns(endpoint.columns) if with_columns else None,
+        "rows": [
+            {"cells": row, "object": _included(endpoint, each, include, version)}
+            for row, each in rows
+        ],
+    }
+
+
+def blank_cells(endpoint: Endpoint, now: float) -> list[list[Any]]:
+    """Return the row of an object with nothing in it."""
+    blank = decode({"metadata": {}}, endpoint.row.type).obj
+    endpoint.default(blank)
+    blank.setdefault("metadata", {}).setdefault("name", "")
+    return [_cells(endpoint, blank, now)]
+
+
+def columns(given: Sequence[Column]) -> list[Obj]:
+    """Return columns as a Table has them."""
+    return [
+        {
+            "name": each.name,
+            "type": each.type,
+            "format": each.format,
+            "description": each.description,
+            "priority": each.priority,
+        }
+        for each in given
+    ]
+
+
+def partial(endpoint: Endpoint, obj: Obj, version: str) -> Obj:
+    """Return the metadata of an object of an endpoint alone."""
+    metadata = obj.get("metadata") or {}
+    hidden = endpoint.main.hidden_annotations
+    if hidden and not hidden.isdisjoint(metadata.get("annotations") or ()):
+        annotations = {n: each for n, each in metadata["annotations"].items() if n not in hidden}
+        metadata = {**metadata, "annotations": annotations}
+        if not annotations:
+            del metadata["annotations"]
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": metadata,
+    }
+
+
+def _cells(endpoint: Endpoint, obj: Obj, now: float) -> list[Any]:
+    cells = endpoint.cells
+    if cells is not None:
+        is_own = endpoint.is_hub or endpoint.row.is_custom
+        if not is_own and endpoint.kind == endpoint.row.kind:
+            obj = endpoint.to_hub(dict(obj))
+        return cells(obj, now)
+    metadata = obj.get("metadata") or {}
+    return [metadata.get("name", ""), metadata.get("creationTimestamp")]
+
+
+def _included(endpoint: Endpoint, obj: Obj, include: str, version: str) -> Obj | None:
+    if include == NONE:
+        return None
+    return obj if include == OBJECT else partial(endpoint, obj, version)

@@ -1,0 +1,116 @@
+"""ClusterTrustBundles: certificates of authorities that workloads are to trust."""
+
+from typing import Any, Final
+
+from cryptography import x509
+
+from kvstack.apiserver.kinds.ca_bundles import CERTIFICATE
+from kvstack.apiserver.kinds.certificates.x509_requests import read_certificate
+from kvstack.apiserver.kinds.signer_names import (
+    check_signer_name,
+    check_trust_bundle_name,
+)
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects.field_checks import immutable
+from kvstack.apiserver.objects.field_errors import FieldError, child, invalid, too_long
+from kvstack.apiserver.objects.text import pem
+from kvstack.apiserver.objects.text.go_text import go_plain
+
+_BYTES_MAX: Final = 1024 * 1024
+_BUNDLE: Final = "spec.trustBundle"
+_SIGNER: Final = "spec.signerName"
+_NO_VALUE: Final = "<value omitted>"
+
+
+def _default(obj: Obj) -> None:
+    obj.setdefault("spec", {})
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    return _named_errors(obj) + _bundle_errors(obj["spec"].get("trustBundle", ""))
+
+
+def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+    errors = _named_errors(new)
+    spec, before = new["spec"], old["spec"]
+    if spec.get("trustBundle", "") != before.get("trustBundle", ""):
+        errors += _bundle_errors(spec.get("trustBundle", ""))
+    return errors + immutable(_SIGNER, spec.get("signerName", ""), before.get("signerName", ""))
+
+
+def _named_errors(obj: Obj) -> list[FieldError]:
+    """Return what is wrong with the names of the bundle and of its signer."""
+    metadata, signer = obj["metadata"], obj["spec"].get("signerName", "")
+    errors = [
+        invalid(child("metadata", field), name, wrong)
+        for field in ("generateName", "name")
+        if (name := metadata.get(field))
+        for wrong in check_trust_bundle_name(name, signer)
+    ]
+    if signer:
+        check_signer_name(errors, _SIGNER, signer)
+    return errors
+
+
+def _bundle_errors(text: str) -> list[FieldError]:
+    data = text.encode()
+    if len(data) > _BYTES_MAX:
+        return [too_long(_BUNDLE, _BYTES_MAX)]
+    places: dict[bytes, list[int]] = {}
+    problems: list[str] = []
+    for position, block in enumerate(pem.blocks(data)):
+        problem = _block_problem(block)
+        if problem:
+            problems.append(f"entry {position} {problem}")
+        places.setdefault(block.content, []).append(position)
+    if not problems:
+        problems = [
+            f"duplicate trust anchor (indices {go_plain(list(each))})"
+            for each in places.values()
+            if len(each) > 1
+        ]
+        if not places:
+            problems = ["at least one trust anchor must be provided"]
+    return [invalid(_BUNDLE, _NO_VALUE, each) for each in problems]
+
+
+def _block_problem(block: pem.Block) -> str:
+    if block.kind != CERTIFICATE:
+        return f"has bad block type: {block.kind}"
+    if block.headers:
+        return "has PEM block headers"
+    certificate = read_certificate(block.content)
+    if certificate is None:
+        return "does not parse as X.509"
+    return "" if _is_authority(certificate) else "does not have the CA bit set"
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return constraints.value.ca
+
+
+def _any_name(_name: str, _is_prefix: bool) -> list[str]:  # noqa: FBT001  # a CheckName
+    return []
+
+
+def _selectable(obj: Obj) -> dict[str, str]:
+    return {_SIGNER: obj["spec"].get("signerName", "")}
+
+
+def _cells(obj: Obj, _now: float) -> list[Any]:
+    return [obj["metadata"]["name"], obj["spec"].get("signerName") or "<none>"]
+
+
+TRUST_BUNDLES: Final = Strategy(
+    default=_default,
+    validate=_validate,
+    validate_update=_validate_update,
+    check_name=_any_name,
+    allows_unconditional_update=False,
+    selectable=_selectable,
+    cells=_cells,
+)

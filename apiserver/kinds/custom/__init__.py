@@ -1,0 +1,1 @@
+"""Kinds that definitions add: what is made of a CustomResourceDefinition, all of it pure."""

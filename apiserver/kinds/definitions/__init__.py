@@ -1,0 +1,1 @@
+"""What adds kinds: definitions of custom resources with their schemas, and APIServices."""

@@ -1,0 +1,123 @@
+"""Whether the defaults in a schema are values of that schema.
+
+    default_errors(schema, "spec.validation.openAPIV3Schema")
+    → …properties[n].default: Invalid value: "string": …default in body must be of type integer: …
+
+The schema is structural. Defaults of metadata, which only embedded resources may have, are looked
+at within the resource that they would be part of. Rules in CEL are not run on defaults.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.definitions.embedded import coerce, embedded_errors
+from kvstack.apiserver.kinds.definitions.pruning import prune
+from kvstack.apiserver.kinds.definitions.schemas import META_FIELDS, Schema
+from kvstack.apiserver.kinds.definitions.values import ValueSchema, same_json
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.objects.field_errors import FieldError, child, invalid, key
+from kvstack.apiserver.objects.text.go_text import aggregate
+
+_EMBEDDED: Final = "x-kubernetes-embedded-resource"
+_TYPE_META: Final = {"apiVersion": "validation/v1", "kind": "Validation"}
+
+Surround = Callable[[Any], Any]
+"""Returns the resource that a value is part of."""
+
+
+def default_errors(schema: Schema, path: str, *, needs_pruned: bool = True) -> list[FieldError]:
+    """Return what is wrong with the defaults in the schema of a resource.
+
+    needs_pruned: whether they may have no fields that the schema does not know.
+    """
+    errors: Errors = []
+    root = {**schema, _EMBEDDED: True}
+    _Walk(errors, needs_pruned=needs_pruned).check(root, root, path, _surround, is_meta=False)
+    return errors
+
+
+def has_unknown_fields(schema: Schema) -> bool:
+    """Return whether a default in a schema has fields that the schema does not know."""
+    errors = default_errors(schema, "")
+    return any(each.body.endswith(_UNKNOWN) for each in errors)
+
+
+_UNKNOWN: Final = "must not have unknown fields"
+
+
+def _surround(value: Any) -> Any:  # noqa: ANN401 — of any schema
+    return {**_TYPE_META, **value}
+
+
+class _Walk:
+    """The check of all defaults in a schema."""
+
+    def __init__(self, errors: Errors, *, needs_pruned: bool) -> None:
+        self._errors = errors
+        self._needs_pruned = needs_pruned
+
+    def check(
+        self, schema: Schema, root: Schema, path: str, surround: Surround, *, is_meta: bool
+    ) -> None:
+        """Check a schema and those within it.
+
+        root: the schema of the resource around it; is_meta: whether it is part of the metadata.
+        """
+        if schema.get(_EMBEDDED):
+            is_meta, surround, root = False, _surround, schema
+        if schema.get("default") is not None:
+            where = child(path, "default")
+            if is_meta:
+                self._errors += _metadata_errors(schema, root, where, surround)
+            else:
+                self._errors += self._value_errors(schema, where)
+        items = schema.get("items")
+        if isinstance(items, dict):
+
+            def listed(value: Any) -> Any:  # noqa: ANN401
+                return surround([value])
+
+            self.check(items, root, child(path, "items"), listed, is_meta=is_meta)
+        base = child(path, "properties")
+        for name, each in (schema.get("properties") or {}).items():
+            inner = is_meta or (bool(schema.get(_EMBEDDED)) and name in META_FIELDS)
+            where = key(base, name)
+            self.check(each, root, where, _member(surround, name), is_meta=inner)
+
+    def _value_errors(self, schema: Schema, path: str) -> list[FieldError]:
+        value = schema["default"]
+        errors: Errors = []
+        if self._needs_pruned:
+            pruned = deepcopy(value)
+            prune(pruned, schema)
+            if not same_json(pruned, value):
+                errors.append(invalid(path, value, _UNKNOWN))
+        coerced = deepcopy(value)
+        error = coerce(coerced, schema, path)
+        if error is not None:
+            return [*errors, error]
+        wrong = embedded_errors(coerced, schema, path)
+        return errors + (wrong or ValueSchema(schema).errors(coerced, path))
+
+
+def _member(surround: Surround, name: str) -> Surround:
+    def member(value: Any) -> Any:  # noqa: ANN401
+        return surround({name: value})
+
+    return member
+
+
+def _metadata_errors(
+    schema: Schema, root: Schema, path: str, surround: Surround
+) -> list[FieldError]:
+    value = schema["default"]
+    resource = surround(deepcopy(value))
+    told = "must result in valid metadata: "
+    error = coerce(resource, root, "", is_resource=True)
+    if error is not None:
+        return [invalid(path, value, f"{told}{error}")]
+    wrong = embedded_errors(resource, root, "", is_resource=True)
+    if wrong:
+        return [invalid(path, value, told + aggregate(map(str, wrong)))]
+    return ValueSchema(schema).errors(value, path)

@@ -1,0 +1,198 @@
+"""Schemas of custom resources as they stand in a definition: walking them, and paths into them.
+
+    everywhere(schema)   → the schema, and each one within it
+    unsupported(schema)  → "OpenAPIV3Schema 'schema' is not supported"
+    find_field(".spec.color", schema)  → Found("spec.color", {"type": "string"})
+
+A schema is a plain dict with the JSON names of apiextensions/v1. Where the API has a schema or
+something else (`items`, `additionalProperties`, `dependencies`), so has the dict.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+Schema = dict[str, Any]
+
+META_FIELDS: Final = ("apiVersion", "kind", "metadata")
+"""The properties that every resource has, and embedded ones."""
+
+_UNSUPPORTED: Final = (
+    ("id", "id"),
+    ("$schema", "schema"),
+    ("$ref", "$ref"),
+    ("patternProperties", "patternProperties"),
+    ("dependencies", "dependencies"),
+    ("additionalItems", "additionalItems"),
+    ("definitions", "definitions"),
+)
+_JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
+_MAPS: Final = ("properties", "patternProperties", "definitions", "dependencies")
+_DELIMITERS: Final = ".[]"
+
+
+class PathError(ValueError):
+    """A path that leads nowhere in a schema."""
+
+
+class Found(NamedTuple):
+    """What a path leads to."""
+
+    path: str
+    """The path as errors spell it."""
+    root: str
+    """Its first step."""
+    schema: Schema
+    """What it says of the value there."""
+
+
+def everywhere(schema: Schema) -> Iterator[Schema]:
+    """Yield a schema and each one within it."""
+    yield schema
+    items = schema.get("items")
+    for each in items if isinstance(items, list) else [items]:
+        if isinstance(each, dict):
+            yield from everywhere(each)
+    for name in _JUNCTORS:
+        for each in schema.get(name) or ():
+            yield from everywhere(each)
+    for name in ("not", "additionalProperties", "additionalItems"):
+        each = schema.get(name)
+        if isinstance(each, dict):
+            yield from everywhere(each)
+    for name in _MAPS:
+        for each in (schema.get(name) or {}).values():
+            if isinstance(each, dict):
+                yield from everywhere(each)
+
+
+def unsupported(schema: Schema) -> str:
+    """Return why a schema cannot be made structural; empty if it can."""
+    for name, told in _UNSUPPORTED:
+        if name in schema and schema[name] not in ("", {}, None):
+            return f"OpenAPIV3Schema '{told}' is not supported"
+    inner = [schema["not"]] if schema.get("not") is not None else []
+    inner += [each for name in _JUNCTORS for each in schema.get(name) or ()]
+    for each in inner:
+        if problem := unsupported(each):
+            return problem
+    if schema.get("x-kubernetes-preserve-unknown-fields") is False:
+        return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
+    items, extra = schema.get("items"), schema.get("additionalProperties")
+    if isinstance(items, list) and items:
+        return "OpenAPIV3Schema 'items' must be a schema, but is an array"
+    for each in (items, *(schema.get("properties") or {}).values(), extra):
+        if isinstance(each, dict) and (problem := unsupported(each)):
+            return problem
+    return ""
+
+
+def find_field(path: str, schema: Schema, *, allows_brackets: bool = True) -> Found:
+    """Return what a path of fields leads to; raises PathError."""
+    steps = _Steps(path, schema)
+    tokens = _tokens(path)
+    for token in tokens:
+        if token == ".":
+            steps.go(_next(tokens))
+        elif token == "[":
+            if not allows_brackets:
+                raise PathError("array notation is not allowed")
+            steps.go(_unquoted(_next(tokens)))
+            closing = _next(tokens)
+            if closing != "]":
+                raise PathError(f"expected ] but got {closing}")
+        else:
+            raise PathError(f"expected [ or . but got: {token}")
+    return steps.found()
+
+
+class _Steps:
+    """A way into a schema."""
+
+    def __init__(self, path: str, schema: Schema) -> None:
+        self._given = path
+        self._schema = schema
+        self._path = ""
+        self._root = ""
+
+    def go(self, name: str) -> None:
+        """Take one step down."""
+        properties, extra = self._schema.get("properties"), self._schema.get("additionalProperties")
+        if properties:
+            below, text = properties.get(name), f".{name}" if self._path else name
+        else:
+            below, text = extra, f"[{name}]"
+        if not isinstance(below, dict):
+            raise PathError("does not refer to a valid field")
+        self._schema = below
+        self._path += text
+        self._root = self._root or text
+
+    def found(self) -> Found:
+        """Return what is there."""
+        return Found(self._path, self._root, self._schema)
+
+
+def _next(tokens: Iterator[str]) -> str:
+    token = next(tokens, None)
+    if token is None:
+        raise PathError("unexpected end of JSON path")
+    return token
+
+
+def _tokens(path: str) -> Iterator[str]:
+    """Yield delimiters, and the texts between them; in a quoted text delimiters do not count."""
+    position = 0
+    while position < len(path):
+        if path[position] == "'":
+            end = _end_of_quoted(path, position)
+        elif path[position] in _DELIMITERS:
+            end = position + 1
+        else:
+            end = position
+            while end < len(path) and path[end] not in _DELIMITERS:
+                end += 1
+        yield path[position:end]
+        position = end
+
+
+def _end_of_quoted(path: str, start: int) -> int:
+    for position in range(start + 1, len(path)):
+        if path[position] == "'" and path[position - 1] != "\\":
+            return position + 1
+    return len(path)
+
+
+def _unquoted(token: str) -> str:
+    if len(token) < 2 or token[0] != "'" or token[-1] != "'":
+        raise PathError(f"expected single quoted string but got {token}")
+    text: list[str] = []
+    characters = iter(token[1:-1])
+    for each in characters:
+        if each != "\\":
+            text.append(each)
+            continue
+        escaped = next(characters, "")
+        if escaped not in _ESCAPES:
+            raise PathError(f"invalid string literal: invalid escape char \\{escaped}")
+        text.append(_ESCAPES[escaped])
+    return "".join(text)
+
+
+_ESCAPES: Final = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "'": "'",
+    "\\": "\\",
+    "": "\\",
+}
+"""By what follows a backslash; nothing: the backslash stands at the end, for itself."""
+
+
+def any_schema(schema: Schema, is_such: Callable[[Schema], bool]) -> bool:
+    """Return whether a schema, or one within it, is such a one."""
+    return any(is_such(each) for each in everywhere(schema))

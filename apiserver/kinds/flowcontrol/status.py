@@ -1,0 +1,63 @@
+"""Preparation and checks of statuses, alike for both kinds."""
+
+from collections.abc import Callable
+from typing import Final
+
+from kvstack.apiserver.kinds.generation import raise_generation
+from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.objects.field_errors import (
+    FieldError,
+    child,
+    duplicate,
+    index,
+    required,
+)
+from kvstack.apiserver.objects.text.go_text import JsonText
+
+_PATH: Final = "status.conditions"
+
+
+def prepare_create(obj: Obj, _context: Context) -> None:
+    """Begin with no status."""
+    obj["status"] = {}
+    obj["metadata"]["generation"] = 1
+
+
+def prepare_update_of(spec_type: str) -> Callable[[Obj, Obj, Context], None]:
+    """Return the preparation of an update; `spec_type` is the type of the spec."""
+
+    def prepare(new: Obj, old: Obj, _context: Context) -> None:
+        new["status"] = old.get("status") or {}
+        raise_generation(new, old, spec_type)
+
+    return prepare
+
+
+def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+    """Change nothing but the status."""
+    managed = new["metadata"].get("managedFields")
+    new["metadata"] = dict(old["metadata"])
+    new["metadata"].pop("managedFields", None)
+    if managed is not None:
+        new["metadata"]["managedFields"] = managed
+    new["spec"] = old["spec"]
+
+
+def validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+    """Check a written status."""
+    return status_errors(new)
+
+
+def status_errors(obj: Obj) -> list[FieldError]:
+    """Return the errors of conditions: each has a type that is in no other."""
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for position, condition in enumerate((obj.get("status") or {}).get("conditions") or ()):
+        path = child(index(_PATH, position), "type")
+        kind = condition.get("type", "")
+        if kind in seen:
+            errors.append(duplicate(path, JsonText(kind)))
+        seen.add(kind)
+        if not kind:
+            errors.append(required(path))
+    return errors

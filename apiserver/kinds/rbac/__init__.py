@@ -1,0 +1,1 @@
+"""Roles and what gives them to users, groups and ServiceAccounts."""

@@ -1,0 +1,130 @@
+"""StorageVersionMigrations: stored objects of a resource are to be written anew."""
+
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.kinds.internal_values import internal_value
+from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.objects import field_checks
+from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.names import IMMUTABLE, check_dns1035_label, check_dns_subdomain
+
+RUNNING: Final = "Running"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+_SPEC: Final = "io.k8s.api.storagemigration.v1.StorageVersionMigrationSpec"
+_RESOURCE: Final = "spec.resource.resource"
+_GROUP: Final = "spec.resource.group"
+_VERSION: Final = "status.resourceVersion"
+_CONDITIONS: Final = "status.conditions"
+
+
+def _default(obj: Obj) -> None:
+    obj.setdefault("spec", {}).setdefault("resource", {})
+    obj.setdefault("status", {})
+
+
+def _prepare_create(obj: Obj, _context: Context) -> None:
+    obj["status"] = {}
+
+
+def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+    new["status"] = old["status"]
+
+
+def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+    new["spec"] = old["spec"]
+    keep_metadata(new, old)
+
+
+def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+    errors: list[FieldError] = []
+    names = obj["spec"]["resource"]
+    resource, group = names.get("resource", ""), names.get("group", "")
+    if not resource:
+        errors.append(required(_RESOURCE, "resource is required to be set"))
+    elif wrong := check_dns1035_label(resource):
+        errors.append(invalid(_RESOURCE, resource, ",".join(wrong)))
+    if group and (wrong := check_dns_subdomain(group)):
+        errors.append(invalid(_GROUP, group, ",".join(wrong)))
+    return errors
+
+
+def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    errors = _validate(new, context)
+    if not same(new["spec"], old["spec"], _SPEC):
+        errors.append(invalid("spec", internal_value(new["spec"], _SPEC), IMMUTABLE))
+    return errors
+
+
+def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+    status, conditions = new["status"], new["status"].get("conditions") or []
+    version, before = (each["status"].get("resourceVersion", "") for each in (new, old))
+    errors: list[FieldError] = []
+    problem = _version_problem(version)
+    if problem:
+        errors.append(invalid(_VERSION, version, problem))
+    errors += field_checks.conditions(_CONDITIONS, conditions)
+    if before and before != version:
+        errors.append(invalid(_VERSION, version, IMMUTABLE))
+    shown = status.get("conditions")
+    if _is_true(new, SUCCEEDED) and _is_true(new, FAILED):
+        detail = "Both success and failed conditions cannot be true at the same time"
+        errors.append(invalid(_CONDITIONS, shown, detail))
+    for kind, told in ((SUCCEEDED, "Success"), (FAILED, "Failed")):
+        if _is_true(old, kind) and not _is_true(new, kind):
+            detail = f"{told} condition cannot be set to false once it is true"
+            errors.append(invalid(_CONDITIONS, shown, detail))
+    return errors
+
+
+def _version_problem(version: str) -> str:
+    """Return why a text is no resource version, empty if it is one or if there is none."""
+    if not version or (version.isascii() and version.isdigit() and version[0] != "0"):
+        return ""
+    return f"resource version is not well formed: {version}"
+
+
+def _is_true(obj: Obj, kind: str) -> bool:
+    conditions = obj["status"].get("conditions") or ()
+    # Of conditions that share a type only the first counts.
+    statuses = (each.get("status") for each in conditions if each.get("type") == kind)
+    return next(statuses, "") == "True"
+
+
+def _cells(obj: Obj, _now: float) -> list[Any]:
+    names, state = obj["spec"]["resource"], "Unknown"
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition.get("status") == "True" and condition.get("type") in {
+            RUNNING,
+            SUCCEEDED,
+            FAILED,
+        }:
+            state = condition["type"]
+    resource = GroupResource(names.get("group", ""), names.get("resource", ""))
+    return [obj["metadata"]["name"], str(resource), state]
+
+
+MIGRATIONS: Final = Strategy(
+    default=_default,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    validate_update=_validate_update,
+    allows_unconditional_update=False,
+    reset_fields=(("status",),),
+    cells=_cells,
+    subresources={
+        "status": Strategy(
+            default=_default,
+            prepare_update=_prepare_status,
+            validate_update=_validate_status,
+            allows_unconditional_update=False,
+            reset_fields=(("metadata",), ("spec",)),
+            cells=_cells,
+        )
+    },
+)

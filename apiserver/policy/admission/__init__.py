@@ -1,0 +1,1 @@
+"""Admission: plugins that complete or refuse an object before it is stored."""

@@ -1,0 +1,118 @@
+"""Whether a request of admission is one that rules and selectors are about.
+
+    hit = place_of(rules, request, places)      the version of the resource that a rule names
+    is_of_namespace(selector, request, labels)
+    is_of_object(selector, request)
+
+Webhooks and policies with expressions share this. A rule is first compared with the resource as the
+request names it; with the match policy Equivalent the other versions of the resource count, too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kvstack.apiserver.objects.labels import Selector
+from kvstack.apiserver.policy.admission.request import (
+    CREATE,
+    UPDATE,
+    AdmissionRequest,
+    Obj,
+    Place,
+)
+from kvstack.apiserver.policy.admission.resources import NAMESPACES
+
+EQUIVALENT: Final = "Equivalent"
+_ALL: Final = "*"
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+class Rules:
+    """Compiled rules of one webhook or policy."""
+
+    __slots__ = ("_is_equivalent", "_rules")
+
+    def __init__(self, rules: Iterable[dict[str, Any]], match_policy: str) -> None:
+        """Take `rules` as they stand in the object."""
+        self._rules: Final = [_Rule(each) for each in rules]
+        self._is_equivalent: Final = match_policy == EQUIVALENT
+
+    def place(
+        self, operation: str, places: Sequence[Place], subresource: str, *, is_namespaced: bool
+    ) -> Place | None:
+        """Return the version in which the object is to be shown; None: no rule matches.
+
+        places: of the resource, that of the request first.
+        """
+        rules = [each for each in self._rules if each.is_of(operation, is_namespaced=is_namespaced)]
+        own = places[0]
+        if any(each.names(own, subresource) for each in rules):
+            return own
+        if not self._is_equivalent:
+            return None
+        for rule in rules:
+            for place in places[1:]:
+                if rule.names(place, subresource):
+                    return place
+        return None
+
+
+class _Rule:
+    __slots__ = ("_groups", "_operations", "_resources", "_scope", "_versions")
+
+    def __init__(self, rule: dict[str, Any]) -> None:
+        self._operations = frozenset(rule.get("operations") or ())
+        self._groups = frozenset(rule.get("apiGroups") or ())
+        self._versions = frozenset(rule.get("apiVersions") or ())
+        self._resources = [each.partition("/") for each in rule.get("resources") or ()]
+        self._scope = rule.get("scope") or _ALL
+
+    def is_of(self, operation: str, *, is_namespaced: bool) -> bool:
+        if self._scope not in (_ALL, "Namespaced" if is_namespaced else "Cluster"):
+            return False
+        return not self._operations.isdisjoint((_ALL, operation))
+
+    def names(self, place: Place, subresource: str) -> bool:
+        if self._groups.isdisjoint((_ALL, place.group)):
+            return False
+        if self._versions.isdisjoint((_ALL, place.version)):
+            return False
+        return any(
+            resource in (_ALL, place.resource) and below in (_ALL, subresource)
+            for resource, _, below in self._resources
+        )
+
+
+def is_namespaced(request: AdmissionRequest) -> bool:
+    """Tell whether rules of the scope Namespaced are about a request; Namespaces have none."""
+    return bool(request.namespace) and request.resource != NAMESPACES
+
+
+def needs_namespace(selector: Selector, request: AdmissionRequest) -> bool:
+    """Tell whether a namespace selector has to be asked; other objects without one always match."""
+    if selector.is_everything:
+        return False
+    return bool(request.namespace) or request.resource == NAMESPACES
+
+
+def own_labels(request: AdmissionRequest) -> Mapping[str, str] | None:
+    """Return the labels of a Namespace that is being written; None: it is another request."""
+    is_own = request.resource == NAMESPACES and not request.subresource
+    if not is_own or request.operation not in (CREATE, UPDATE):
+        return None
+    return labels_of(request.object)
+
+
+def is_of_object(selector: Selector, request: AdmissionRequest) -> bool:
+    """Tell whether the new or the old object has the labels."""
+    if selector.is_everything:
+        return True
+    return any(
+        each is not None and "metadata" in each and selector.matches(labels_of(each))
+        for each in (request.object, request.old)
+    )
+
+
+def labels_of(obj: Obj | None) -> Mapping[str, str]:
+    """Return the labels of an object."""
+    found: Mapping[str, str] | None = ((obj or {}).get("metadata") or {}).get("labels")
+    return found or _NO_LABELS

@@ -1,0 +1,35 @@
+"""The namespace of a write, for plugins that go by its annotations."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.policy.admission.request import AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import NAMESPACES
+from kvstack.apiserver.policy.ports import LiveObjects, Obj, ObjectView
+
+Hook: TypeAlias = Callable[[AdmissionRequest, Obj], None]
+
+
+class NamespaceReader:
+    """Finds namespaces, in the store where the copy does not have them yet."""
+
+    def __init__(self, view: ObjectView, live: LiveObjects) -> None:
+        """Look into the view first."""
+        self._view: Final = view
+        self._live: Final = live
+
+    def use(self, request: AdmissionRequest, hook: Hook) -> Awaitable[None] | None:
+        """Call a hook with the namespace of the request; raises ApiError 404 if there is none."""
+        found = self._view.get(NAMESPACES, "", request.namespace)
+        if found is None:
+            return self._look_again(request, hook)
+        hook(request, found)
+        return None
+
+    async def _look_again(self, request: AdmissionRequest, hook: Hook) -> None:
+        await self._live.catch_up()
+        found = self._view.get(NAMESPACES, "", request.namespace)
+        if found is None:
+            raise status.not_found(NAMESPACES, request.namespace)
+        hook(request, found)

@@ -1,0 +1,1 @@
+"""The plugins, a module each."""

@@ -1,0 +1,88 @@
+"""DefaultStorageClass and DefaultIngressClass: claims and Ingresses get the default class.
+
+Of several default classes the newest counts, and of those of one second the first by name. An
+object that names a class, be it none (""), keeps it.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kvstack.apiserver.kinds.storage.class_annotation import CLASS_ANNOTATION
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import (
+    CLAIMS,
+    INGRESS_CLASSES,
+    INGRESSES,
+    STORAGE_CLASSES,
+)
+from kvstack.apiserver.policy.ports import Obj, ObjectView
+
+_STORAGE_DEFAULTS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+_INGRESS_DEFAULTS: Final = ("ingressclass.kubernetes.io/is-default-class",)
+_INGRESS_CLASS: Final = "kubernetes.io/ingress.class"
+
+
+class DefaultStorageClass(Listed):
+    """Gives new claims the default class."""
+
+    name = "DefaultStorageClass"
+    calls = calls((CREATE,), CLAIMS)
+
+    def __init__(self, view: ObjectView) -> None:
+        """Find classes in the view."""
+        self._view: Final = view
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Set the class of a claim that names none."""
+        classes = self._view.list(STORAGE_CLASSES)
+        _set_class(request, "storageClassName", CLASS_ANNOTATION, classes, _STORAGE_DEFAULTS)
+
+
+class DefaultIngressClass(Listed):
+    """Gives new Ingresses the default class."""
+
+    name = "DefaultIngressClass"
+    calls = calls((CREATE,), INGRESSES)
+
+    def __init__(self, view: ObjectView) -> None:
+        """Find classes in the view."""
+        self._view: Final = view
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Set the class of an Ingress that names none."""
+        classes = self._view.list(INGRESS_CLASSES)
+        _set_class(request, "ingressClassName", _INGRESS_CLASS, classes, _INGRESS_DEFAULTS)
+
+
+def _set_class(
+    request: AdmissionRequest,
+    member: str,
+    annotation: str,
+    classes: Iterable[Obj],
+    marks: Iterable[str],
+) -> None:
+    if (request.new.get("spec") or {}).get(member) is not None:
+        return
+    if annotation in (request.new["metadata"].get("annotations") or {}):
+        return
+    default = _default(classes, marks)
+    if default:
+        request.own("spec")[member] = default
+
+
+def _default(classes: Iterable[Obj], marks: Iterable[str]) -> str:
+    newest, found = "", ""
+    # The view lists by name, so the first of equal age stays.
+    for each in classes:
+        metadata = each["metadata"]
+        annotations = metadata.get("annotations") or {}
+        if not any(annotations.get(mark) == "true" for mark in marks):
+            continue
+        created = metadata.get("creationTimestamp") or ""
+        if not found or created > newest:
+            newest, found = created, metadata["name"]
+    return found

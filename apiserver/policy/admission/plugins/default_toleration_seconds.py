@@ -1,0 +1,48 @@
+"""DefaultTolerationSeconds: pods stay for five minutes on a node that is not ready or not reached.
+
+Unless they say themselves how long they tolerate it.
+"""
+
+from typing import Any, Final
+
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import PODS
+
+SECONDS: Final = 300
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
+_UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+
+
+class DefaultTolerationSeconds(Listed):
+    """Adds two tolerations to pods."""
+
+    name = "DefaultTolerationSeconds"
+    calls = calls((CREATE, UPDATE), PODS)
+
+    def __init__(
+        self, not_ready_seconds: int = SECONDS, unreachable_seconds: int = SECONDS
+    ) -> None:
+        """Take how long each is tolerated."""
+        self._seconds: Final = {_NOT_READY: not_ready_seconds, _UNREACHABLE: unreachable_seconds}
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Add what the pod does not tolerate yet."""
+        given = (request.new.get("spec") or {}).get("tolerations") or ()
+        keys = {
+            each.get("key", "") for each in given if each.get("effect", "") in {"", "NoExecute"}
+        }
+        if "" in keys:
+            return
+        added: list[dict[str, Any]] = [
+            {
+                "key": key,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": seconds,
+            }
+            for key, seconds in self._seconds.items()
+            if key not in keys
+        ]
+        if added:
+            request.own("spec")["tolerations"] = [*given, *added]

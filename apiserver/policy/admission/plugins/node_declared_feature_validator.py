@@ -1,0 +1,91 @@
+"""NodeDeclaredFeatureValidator: a pod on a node changes only as the node says it can follow.
+
+    status.declaredFeatures: [InPlacePodLevelResourcesVerticalScaling]
+
+A change that needs a feature which the pod's node has not declared is refused.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from kvstack.apiserver.objects.quantity import parse
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import NODES, PODS
+from kvstack.apiserver.policy.ports import Obj, ObjectView
+
+
+def _resizes_pod(old: Obj, new: Obj) -> bool:
+    return (old.get("resources") or {}) != (new.get("resources") or {})
+
+
+def _resizes_init_containers(old: Obj, new: Obj) -> bool:
+    return any(
+        before.get("restartPolicy") != "Always"
+        and (before.get("resources") or {}) != (after.get("resources") or {})
+        for before, after in _pairs(old, new, "initContainers")
+    )
+
+
+def _resizes_memory_volumes(old: Obj, new: Obj) -> bool:
+    for before, after in _pairs(old, new, "volumes"):
+        if before["name"] != after["name"]:
+            continue
+        given, wanted = before.get("emptyDir") or {}, after.get("emptyDir") or {}
+        size, limit = given.get("sizeLimit"), wanted.get("sizeLimit")
+        if wanted.get("medium") != "Memory" or size is None or limit is None:
+            continue
+        if parse(size) != parse(limit):
+            return True
+    return False
+
+
+def _pairs(old: Obj, new: Obj, name: str) -> Iterator[tuple[Obj, Obj]]:
+    return zip(old.get(name) or (), new.get(name) or (), strict=False)
+
+
+_NEEDED_BY: Final[Mapping[str, Callable[[Obj, Obj], bool]]] = {
+    "InPlacePodLevelResourcesVerticalScaling": _resizes_pod,
+    "InPlacePodVerticalScalingInitContainers": _resizes_init_containers,
+    "InPlacePodVerticalScalingMemoryBackedVolumes": _resizes_memory_volumes,
+}
+"""By feature, sorted: whether a change of a pod's spec needs it."""
+
+
+class NodeDeclaredFeatureValidator(Listed):
+    """Compares what a change needs with what the node has."""
+
+    name = "NodeDeclaredFeatureValidator"
+    calls = calls((UPDATE,), PODS, "", "resize")
+
+    def __init__(self, view: ObjectView) -> None:
+        """Find nodes in the view."""
+        self._view: Final = view
+
+    def validate(self, request: AdmissionRequest) -> None:
+        """Refuse a change that the node cannot follow."""
+        new, old = request.new, request.old or {}
+        spec = new.get("spec") or {}
+        node_name = spec.get("nodeName")
+        if not node_name or _generation(new) == _generation(old):
+            return
+        before = old.get("spec") or {}
+        needed = [name for name, is_needed in _NEEDED_BY.items() if is_needed(before, spec)]
+        if not needed:
+            return
+        node = self._view.get(NODES, "", node_name)
+        if node is None:
+            raise request.forbidden(f"node {quote(node_name)} not found")
+        declared = (node.get("status") or {}).get("declaredFeatures") or ()
+        missing = [name for name in needed if name not in declared]
+        if missing:
+            raise request.forbidden(
+                f"pod update requires features {', '.join(missing)} which are not available on node"
+                f" {quote(node_name)}"
+            )
+
+
+def _generation(pod: Obj) -> int:
+    found: int = (pod.get("metadata") or {}).get("generation", 0)
+    return found

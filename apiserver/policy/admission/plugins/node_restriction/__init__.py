@@ -1,0 +1,1 @@
+"""NodeRestriction: what kubelets may write, which authorizers cannot tell without the objects."""

@@ -1,0 +1,134 @@
+"""Certificates that a kubelet asks for: of pods on it, signed by whom a volume of the pod names."""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import NODES, PODS, SERVICE_ACCOUNTS
+from kvstack.apiserver.policy.attributes import Attributes
+from kvstack.apiserver.policy.authorization.chain import decided
+from kvstack.apiserver.policy.pod_references import is_mirror
+from kvstack.apiserver.policy.ports import Authorizer, Obj, ObjectView
+
+_VERB: Final = "request-serviceaccounts-podcertificate-signer"
+
+
+class PodCertificates:
+    """Looks at requests for certificates of pods."""
+
+    def __init__(self, view: ObjectView, authorizer: Authorizer) -> None:
+        """Find pods in a view; ask an authorizer for other signers."""
+        self._view: Final = view
+        self._authorizer: Final = authorizer
+
+    def check(self, node: str, request: AdmissionRequest) -> Awaitable[None] | None:
+        """Refuse a request that no pod on the node needs; raises ApiError.
+
+        What the copy may only not know yet is answered 500, so that kubelets try again.
+        """
+        if request.operation != CREATE:
+            raise request.forbidden(f"unexpected operation {request.operation}")
+        if request.subresource:
+            raise request.forbidden(f"unexpected subresource {request.subresource}")
+        spec = request.new.get("spec") or {}
+        named = spec.get("nodeName") or ""
+        if named != node:
+            raise request.forbidden(
+                f"PodCertificateRequest.Spec.NodeName={quote(named)}, which is not the requesting"
+                f" node {quote(node)}"
+            )
+        shown = quote(f"{request.namespace}/{spec.get('podName', '')}")
+        found = self._find(NODES, "", named, f"node {quote(named)}")
+        if (uid := _uid(found)) != spec.get("nodeUID"):
+            raise status.unknown(
+                f"PodCertificateRequest for pod {shown} names node UID"
+                f" {quote(spec.get('nodeUID') or '')}, inconsistent with the running node"
+                f" ({quote(uid)})"
+            )
+        pod = self._find(PODS, request.namespace, spec.get("podName") or "", f"pod {shown}")
+        self._check_pod(request, spec, pod, shown)
+        self._check_account(request, spec, shown)
+        return self._check_signer(request, spec, pod, shown)
+
+    def _check_pod(self, request: AdmissionRequest, spec: Obj, pod: Obj, shown: str) -> None:
+        if (uid := _uid(pod)) != spec.get("podUID"):
+            raise status.unknown(
+                f"PodCertificateRequest for pod {shown} contains pod UID"
+                f" ({quote(spec.get('podUID') or '')}) which differs from running pod"
+                f" {quote(uid)}"
+            )
+        if pod["spec"].get("nodeName") != spec["nodeName"]:
+            raise request.forbidden(
+                f"pod {shown} is not running on node {quote(spec['nodeName'])} named in the"
+                " PodCertificateRequest"
+            )
+        if is_mirror(pod):
+            raise request.forbidden(f"pod {shown} is a mirror pod")
+        account, own = spec.get("serviceAccountName") or "", pod["spec"].get("serviceAccountName")
+        if account != (own or ""):
+            raise request.forbidden(
+                f"PodCertificateRequest for pod {shown} contains serviceAccountName"
+                f" ({quote(account)}) that differs from running pod ({quote(own or '')})"
+            )
+
+    def _check_account(self, request: AdmissionRequest, spec: Obj, shown: str) -> None:
+        name, wanted = spec.get("serviceAccountName") or "", spec.get("serviceAccountUID") or ""
+        what = f"service account {quote(f'{request.namespace}/{name}')}"
+        account = self._find(SERVICE_ACCOUNTS, request.namespace, name, what)
+        if (uid := _uid(account)) != wanted:
+            raise status.unknown(
+                f"PodCertificateRequest for pod {shown} names service account UID {quote(wanted)},"
+                f" which differs from the running service account ({quote(uid)})"
+            )
+
+    def _check_signer(
+        self, request: AdmissionRequest, spec: Obj, pod: Obj, shown: str
+    ) -> Awaitable[None] | None:
+        signer = spec.get("signerName") or ""
+        for volume in pod["spec"].get("volumes") or ():
+            for source in (volume.get("projected") or {}).get("sources") or ():
+                if (source.get("podCertificate") or {}).get("signerName") == signer:
+                    return None
+        return self._ask(request, signer, spec.get("serviceAccountName") or "", shown)
+
+    async def _ask(self, request: AdmissionRequest, signer: str, account: str, shown: str) -> None:
+        asked = Attributes(
+            request.user,
+            _VERB,
+            group=request.resource.group,
+            version=request.version,
+            # Rules cannot name a resource with a slash.
+            resource=signer.replace("/", ":"),
+            namespace=request.namespace,
+            name=account,
+        )
+        decision = await decided(self._authorizer, asked)
+        if decision.allowed:
+            return
+        if decision.error:
+            raise request.forbidden(
+                f"error authorizing {request.user.name} to request podcertificaterequests for"
+                f" signer {quote(signer)}: {decision.error}"
+            )
+        raise request.forbidden(
+            f"pod {shown} does not mount a podCertificate projected volume for signer"
+            f" {quote(signer)}"
+        )
+
+    def _find(self, resource: GroupResource, namespace: str, name: str, what: str) -> Obj:
+        obj = self._view.get(resource, namespace, name)
+        if obj is None:
+            kind = resource.resource[:-1]
+            raise status.unknown(
+                f"while retrieving {what} named in the PodCertificateRequest:"
+                f" {kind} {quote(name)} not found"
+            )
+        return obj
+
+
+def _uid(obj: Obj) -> str:
+    uid: str = obj["metadata"].get("uid") or ""
+    return uid

@@ -1,0 +1,1 @@
+"""Plugins of admission that are off unless they are asked for."""

@@ -1,0 +1,34 @@
+"""AlwaysAdmit and AlwaysDeny: everything passes, or nothing."""
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest
+
+
+class AlwaysAdmit:
+    """Refuses nothing."""
+
+    name = "AlwaysAdmit"
+
+    def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
+        """Tell that it has nothing to say."""
+        del operation, resource, subresource
+        return False
+
+
+class AlwaysDeny:
+    """Refuses everything."""
+
+    name = "AlwaysDeny"
+
+    def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
+        """Tell that it is asked about everything."""
+        del operation, resource, subresource
+        return True
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Refuse."""
+        raise request.forbidden("admission control is denying all modifications")
+
+    def validate(self, request: AdmissionRequest) -> None:
+        """Refuse."""
+        self.mutate(request)

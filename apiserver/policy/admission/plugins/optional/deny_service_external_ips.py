@@ -1,0 +1,22 @@
+"""DenyServiceExternalIPs: services get no external addresses; those they have may stay."""
+
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import SERVICES
+from kvstack.apiserver.policy.ports import Obj
+
+
+class DenyServiceExternalIPs(Listed):
+    """Refuses new external addresses."""
+
+    name = "DenyServiceExternalIPs"
+    calls = calls((CREATE, UPDATE), SERVICES)
+
+    def validate(self, request: AdmissionRequest) -> None:
+        """Compare the addresses with those of before."""
+        if not _addresses(request.new) <= _addresses(request.old):
+            raise request.forbidden("Use of external IPs is denied by admission control")
+
+
+def _addresses(service: Obj | None) -> frozenset[str]:
+    return frozenset(((service or {}).get("spec") or {}).get("externalIPs") or ())

@@ -1,0 +1,47 @@
+"""ExtendedResourceToleration: pods tolerate the taints of nodes with the devices they ask for.
+
+requests: {example.com/gpu: 1} → toleration {key: example.com/gpu, Exists, NoSchedule}
+"""
+
+from typing import Final
+
+from kvstack.apiserver.kinds.resource_names import is_extended
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import PODS
+from kvstack.apiserver.policy.ports import Obj
+
+_IDENTITY: Final = ("key", "operator", "value", "effect")
+
+
+class ExtendedResourceToleration(Listed):
+    """Adds a toleration for every extended resource."""
+
+    name = "ExtendedResourceToleration"
+    calls = calls((CREATE, UPDATE), PODS)
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Add tolerations, sorted by resource."""
+        spec = request.new.get("spec") or {}
+        names = {
+            name
+            for kind in ("containers", "initContainers")
+            for container in spec.get(kind) or ()
+            for name in (container.get("resources") or {}).get("requests") or ()
+            if is_extended(name)
+        }
+        if not names:
+            return
+        tolerations = list(spec.get("tolerations") or ())
+        for name in sorted(names):
+            _add(tolerations, {"key": name, "operator": "Exists", "effect": "NoSchedule"})
+        request.own("spec")["tolerations"] = tolerations
+
+
+def _add(tolerations: list[Obj], added: Obj) -> None:
+    """Add a toleration, or put it in the place of the one that is for the same taint."""
+    for position, each in enumerate(tolerations):
+        if all(each.get(name, "") == added.get(name, "") for name in _IDENTITY):
+            tolerations[position] = added
+            return
+    tolerations.append(added)

@@ -1,0 +1,31 @@
+"""LimitPodHardAntiAffinityTopology: pods may keep others off a node, and off nothing larger."""
+
+from typing import Final
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import PODS
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class LimitPodHardAntiAffinityTopology(Listed):
+    """Refuses required anti-affinity by any label but the host's name."""
+
+    name = "LimitPodHardAntiAffinityTopology"
+    calls = calls((CREATE, UPDATE), PODS)
+
+    def validate(self, request: AdmissionRequest) -> None:
+        """Check the terms of a pod."""
+        affinity = (request.new.get("spec") or {}).get("affinity") or {}
+        for term in (affinity.get("podAntiAffinity") or {}).get(_TERMS) or ():
+            key = term.get("topologyKey", "")
+            if key != _HOSTNAME:
+                raise status.forbidden(
+                    PODS,
+                    request.new["metadata"].get("name", ""),
+                    f"affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but"
+                    f" only key {_HOSTNAME} is allowed",
+                )

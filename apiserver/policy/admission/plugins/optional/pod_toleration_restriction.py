@@ -1,0 +1,96 @@
+"""PodTolerationRestriction: a namespace says what its pods tolerate, and what they may tolerate.
+
+    scheduler.alpha.kubernetes.io/defaultTolerations     [{"key": "a", "operator": "Exists"}]
+    scheduler.alpha.kubernetes.io/tolerationsWhitelist   the same form; empty: anything
+
+Pods that are not of best effort tolerate nodes under memory pressure as well.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+import orjson
+
+from kvstack.apiserver.kinds.pods.quality import BEST_EFFORT, computed_quality
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.plugins.runtime_class import includes, merge_tolerations
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import PODS
+from kvstack.apiserver.policy.ports import LiveObjects, Obj, ObjectView
+
+_DEFAULTS: Final = "scheduler.alpha.kubernetes.io/defaultTolerations"
+_ALLOWED: Final = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+_MEMORY_PRESSURE: Final = {
+    "key": "node.kubernetes.io/memory-pressure",
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
+
+
+class PodTolerationRestriction(Listed):
+    """Adds tolerations, and refuses some."""
+
+    name = "PodTolerationRestriction"
+    calls = calls((CREATE, UPDATE), PODS)
+
+    def __init__(
+        self,
+        view: ObjectView,
+        live: LiveObjects,
+        defaults: Sequence[Obj] = (),
+        allowed: Sequence[Obj] = (),
+    ) -> None:
+        """Take what holds for namespaces that say nothing."""
+        self._namespaces: Final = NamespaceReader(view, live)
+        self._defaults: Final = tuple(defaults)
+        self._allowed: Final = tuple(allowed)
+
+    def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
+        """Add tolerations, and check all."""
+        return self._namespaces.use(request, self._add)
+
+    def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
+        """Check the tolerations."""
+        return self._namespaces.use(request, self._check)
+
+    def _add(self, request: AdmissionRequest, namespace: Obj) -> None:
+        spec = request.new.get("spec") or {}
+        more: list[Obj] = []
+        if request.operation == CREATE:
+            given = _tolerations(namespace, _DEFAULTS)
+            more += self._defaults if given is None else given
+        if computed_quality(spec) != BEST_EFFORT:
+            more.append(dict(_MEMORY_PRESSURE))
+        if more:
+            merged = merge_tolerations([*(spec.get("tolerations") or ()), *more])
+            request.own("spec")["tolerations"] = merged
+        self._check(request, namespace)
+
+    def _check(self, request: AdmissionRequest, namespace: Obj) -> None:
+        tolerations = (request.new.get("spec") or {}).get("tolerations") or ()
+        if not tolerations:
+            return
+        found = _tolerations(namespace, _ALLOWED)
+        allowed = self._allowed if found is None else found
+        if allowed and not all(any(includes(w, each) for w in allowed) for each in tolerations):
+            scope = "cluster" if found is None else "namespace"
+            raise status.unknown(
+                "pod tolerations (possibly merged with namespace default tolerations) conflict with"
+                f" its {scope} whitelist"
+            )
+
+
+def _tolerations(namespace: Obj, annotation: str) -> list[Obj] | None:
+    """Return what an annotation says; None: nothing. Raises ApiError 500 if it cannot be read."""
+    text = (namespace["metadata"].get("annotations") or {}).get(annotation)
+    if text is None:
+        return None
+    try:
+        found = orjson.loads(text) if text else []
+    except ValueError as error:
+        raise status.unknown(str(error)) from None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise status.unknown(f"annotation {annotation} is no list of tolerations")
+    return found

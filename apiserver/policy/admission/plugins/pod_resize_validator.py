@@ -1,0 +1,63 @@
+"""PodResizeValidator: a bound pod grows only on Linux, and not beyond what its node has."""
+
+from typing import Final
+
+from kvstack.apiserver.objects.quantity import ZERO, parse
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import NODES, PODS
+from kvstack.apiserver.policy.pod_amounts import pod_requests
+from kvstack.apiserver.policy.ports import Obj, ObjectView
+
+_OS: Final = "kubernetes.io/os"
+_UNSUPPORTED: Final = "UnsupportedPlatform"
+_CAPACITY: Final = "NodeCapacity"
+
+
+class PodResizeValidator(Listed):
+    """Refuses sizes that a node cannot give."""
+
+    name = "PodResizeValidator"
+    calls = calls((UPDATE,), PODS, "resize")
+
+    def __init__(self, view: ObjectView) -> None:
+        """Find nodes in the view."""
+        self._view: Final = view
+
+    def validate(self, request: AdmissionRequest) -> None:
+        """Check a pod whose spec changed against its node."""
+        pod, old = request.new, request.old or {}
+        name = pod["spec"].get("nodeName")
+        generations = [each["metadata"].get("generation") for each in (pod, old) if each]
+        if not name or len(set(generations)) == 1:
+            return
+        node = self._view.get(NODES, "", name)
+        if node is None:
+            raise request.forbidden(f"node {quote(name)} not found")
+        os = (node["metadata"].get("labels") or {}).get(_OS, "linux")
+        if os != "linux":
+            message = (
+                f"pod resize is only supported on linux nodes, node {quote(name)} is {quote(os)}"
+            )
+            raise _with_cause(request.forbidden(message), _UNSUPPORTED)
+        if message := _beyond(pod, node):
+            raise _with_cause(request.forbidden(message), _CAPACITY)
+
+
+def _beyond(pod: Obj, node: Obj) -> str:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    requests = pod_requests(pod["spec"])
+    told: list[str] = []
+    for name, is_milli in (("cpu", True), ("memory", False)):
+        wanted, there = requests.get(name, ZERO), parse(allocatable.get(name, "0"))
+        if wanted > there:
+            numbers = [each.milli_value() if is_milli else each.value() for each in (wanted, there)]
+            told.append(f"{name}, requested: {numbers[0]}, allocatable: {numbers[1]}")
+    return f"node didn't have enough allocatable resources: {'; '.join(told)}" if told else ""
+
+
+def _with_cause(refusal: ApiError, reason: str) -> ApiError:
+    refusal.status["details"]["causes"] = [{"reason": reason}]
+    return refusal

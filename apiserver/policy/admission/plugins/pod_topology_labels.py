@@ -1,0 +1,40 @@
+"""PodTopologyLabels: a pod carries the zone and region of its node.
+
+They are copied into the Binding, whose labels go to the pod, or into a pod that is created bound.
+"""
+
+from typing import Final
+
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import NODES, PODS
+from kvstack.apiserver.policy.ports import ObjectView
+
+_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+class PodTopologyLabels(Listed):
+    """Copies labels of nodes to pods."""
+
+    name = "PodTopologyLabels"
+    calls = calls((CREATE,), PODS, "", "binding")
+
+    def __init__(self, view: ObjectView) -> None:
+        """Find nodes in the view."""
+        self._view: Final = view
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Add the labels, whatever they were before."""
+        node = self._view.get(NODES, "", _node_name(request))
+        of_node = ((node or {}).get("metadata") or {}).get("labels") or {}
+        copied = {name: of_node[name] for name in _LABELS if name in of_node}
+        if copied:
+            metadata = request.own("metadata")
+            metadata["labels"] = {**(metadata.get("labels") or {}), **copied}
+
+
+def _node_name(request: AdmissionRequest) -> str:
+    if request.subresource == "binding":
+        target = request.new.get("target") or {}
+        return target.get("name") or "" if target.get("kind") == "Node" else ""
+    return (request.new.get("spec") or {}).get("nodeName") or ""

@@ -1,0 +1,101 @@
+"""Priority: a pod has the priority of its class; one class at most is the default.
+
+spec.priorityClassName: high → spec.priority: 1000, spec.preemptionPolicy: PreemptLowerPriority
+"""
+
+from typing import Final
+
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import PODS, PRIORITY_CLASSES
+from kvstack.apiserver.policy.ports import Obj, ObjectView
+
+_NO_CLASS: Final[Obj] = {
+    "metadata": {"name": ""},
+    "value": 0,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+
+
+class Priority(Listed):
+    """Gives pods their priority."""
+
+    name = "Priority"
+    calls = calls((CREATE, UPDATE), PODS) | calls((CREATE, UPDATE), PRIORITY_CLASSES)
+
+    def __init__(self, view: ObjectView) -> None:
+        """Look classes up in the view."""
+        self._view: Final = view
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Set the priority of a new pod; keep that of an old one."""
+        if request.resource != PODS:
+            return
+        if request.operation == UPDATE:
+            _keep(request)
+            return
+        spec = request.own("spec")
+        found = self._class_of(request, spec.get("priorityClassName", ""))
+        name, value = found["metadata"]["name"], found.get("value", 0)
+        if name:
+            spec["priorityClassName"] = name
+        given = spec.get("priority")
+        if given is not None and given != value:
+            raise request.forbidden(
+                f"the integer value of priority ({given}) must not be provided in pod spec;"
+                f" priority admission controller computed {value} from the given PriorityClass name"
+            )
+        spec["priority"] = value
+        policy = found.get("preemptionPolicy")
+        if policy is None:
+            return
+        given = spec.get("preemptionPolicy")
+        if given is not None and given != policy:
+            raise request.forbidden(
+                f"the string value of PreemptionPolicy ({given}) must not be provided in pod spec;"
+                f" priority admission controller computed {policy} from the given PriorityClass"
+                " name"
+            )
+        spec["preemptionPolicy"] = policy
+
+    def validate(self, request: AdmissionRequest) -> None:
+        """Refuse a second default class."""
+        if request.resource != PRIORITY_CLASSES or not request.new.get("globalDefault"):
+            return
+        default = self._default()
+        if default is None:
+            return
+        name = default["metadata"]["name"]
+        if request.operation == CREATE or name != request.new["metadata"].get("name"):
+            raise request.forbidden(
+                f"PriorityClass {name} is already marked as default. Only one default can exist"
+            )
+
+    def _class_of(self, request: AdmissionRequest, name: str) -> Obj:
+        if not name:
+            return self._default() or _NO_CLASS
+        found = self._view.get(PRIORITY_CLASSES, "", name)
+        if found is None:
+            raise request.forbidden(f"no PriorityClass with name {name} was found")
+        return found
+
+    def _default(self) -> Obj | None:
+        # Of several the lowest: nobody gets more than was meant.
+        defaults = [each for each in self._view.list(PRIORITY_CLASSES) if each.get("globalDefault")]
+        return min(defaults, key=_value, default=None)
+
+
+def _value(priority_class: Obj) -> int:
+    value: int = priority_class.get("value", 0)
+    return value
+
+
+def _keep(request: AdmissionRequest) -> None:
+    old = (request.old or {}).get("spec") or {}
+    kept = {
+        name: old[name]
+        for name in ("priority", "preemptionPolicy")
+        if old.get(name) is not None and (request.new.get("spec") or {}).get(name) is None
+    }
+    if kept:
+        request.own("spec").update(kept)

@@ -1,0 +1,205 @@
+"""ResourceQuota: a namespace uses no more than its quotas allow.
+
+    writes of one namespace ──► charged one after the other ──► one write of each quota ──► admitted
+
+What is used is written into the status of the quotas before the object is stored, with an
+optimistic lock, so that it also holds when several API servers admit at once. Writes that come
+while quotas are being written are charged together. A write that fails afterwards stays charged
+until a controller counts anew.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kvstack.apiserver.objects import resources, status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import NAMESPACES, QUOTAS
+from kvstack.apiserver.policy.ports import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.quota.check import charge, used_of
+from kvstack.apiserver.policy.quota.limited import LimitedResource
+from kvstack.apiserver.policy.quota.usage import measure_of
+
+TIMEOUT_S: Final = 10.0
+_TRIES_MAX: Final = 4
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_AUTHORIZATION: Final = "authorization.k8s.io"
+_IGNORED: Final = frozenset(
+    (
+        GroupResource("", "bindings"),
+        GroupResource("", "componentstatuses"),
+        GroupResource("", "events"),
+        GroupResource("events.k8s.io", "events"),
+        GroupResource(_AUTHENTICATION, "selfsubjectreviews"),
+        GroupResource(_AUTHENTICATION, "tokenreviews"),
+        GroupResource(_AUTHORIZATION, "localsubjectaccessreviews"),
+        GroupResource(_AUTHORIZATION, "selfsubjectaccessreviews"),
+        GroupResource(_AUTHORIZATION, "selfsubjectrulesreviews"),
+        GroupResource(_AUTHORIZATION, "subjectaccessreviews"),
+    )
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A write that waits to be charged."""
+
+    request: AdmissionRequest
+    answer: "asyncio.Future[None]"
+
+    def settle(self, error: ApiError | None = None) -> None:
+        """Admit it, or refuse it; only the first answer counts."""
+        if self.answer.done():
+            return
+        if error is None:
+            self.answer.set_result(None)
+        else:
+            self.answer.set_exception(error)
+
+
+class ResourceQuota:
+    """Charges writes to the quotas of their namespaces."""
+
+    name = "ResourceQuota"
+
+    def __init__(
+        self,
+        view: ObjectView,
+        live: LiveObjects,
+        clock: Clock,
+        limited: Iterable[LimitedResource] = (),
+    ) -> None:
+        """Find quotas in the view, and write them; limited: what needs a quota to be used."""
+        self._limited: dict[GroupResource, list[LimitedResource]] = {}
+        for each in limited:
+            self._limited.setdefault(each.resource, []).append(each)
+        self._view: Final = view
+        self._live: Final = live
+        self._clock: Final = clock
+        self._written: dict[tuple[str, str], Obj] = {}
+        self._waiting: dict[str, list[_Waiter]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
+        """Tell whether a write may use more than before."""
+        if operation not in {CREATE, UPDATE} or resource in _IGNORED:
+            return False
+        if resource == NAMESPACES and operation == CREATE:
+            return False
+        return subresource in {"", "resize", "status"}
+
+    def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
+        """Charge a write; ApiError 403 if it does not fit."""
+        if not request.namespace or not measure_of(request.resource).handles(request):
+            return None
+        if request.resource not in self._limited and not any(
+            True for _ in self._view.list(QUOTAS, request.namespace)
+        ):
+            return None
+        return self._charge(request)
+
+    async def _charge(self, request: AdmissionRequest) -> None:
+        namespace = request.namespace
+        waiter = _Waiter(request, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(namespace, []).append(waiter)
+        if namespace not in self._tasks:
+            task = asyncio.create_task(self._work(namespace), name=f"quotas of {namespace}")
+            self._tasks[namespace] = task
+        try:
+            await asyncio.wait_for(waiter.answer, TIMEOUT_S)
+        except TimeoutError:
+            raise status.internal_error("resource quota evaluation timed out") from None
+
+    async def _work(self, namespace: str) -> None:
+        """Charge what waits, until nothing does."""
+        batch: list[_Waiter] = []
+        try:
+            while batch := self._waiting.pop(namespace, []):
+                await self._charge_batch(namespace, batch)
+        except BaseException as error:
+            # Whoever waits is told; the task itself has nobody to tell.
+            message = f"resource quota evaluation failed: {error!r}"
+            for waiter in (*batch, *self._waiting.pop(namespace, ())):
+                waiter.settle(status.internal_error(message))
+            raise
+        finally:
+            del self._tasks[namespace]
+
+    async def _charge_batch(self, namespace: str, batch: list[_Waiter]) -> None:
+        names: set[str] | None = None
+        for attempt in range(_TRIES_MAX):
+            quotas = self._quotas(namespace, names)
+            charged = self._check(quotas, batch)
+            failed: dict[str, ApiError] = {}
+            for before, after in zip(quotas, charged, strict=True):
+                if resources.equal(used_of(before), used_of(after)):
+                    continue
+                try:
+                    await self._write(after)
+                except ApiError as error:
+                    failed[after["metadata"]["name"]] = error
+            if not failed:
+                break
+            if attempt == _TRIES_MAX - 1:
+                _settle(batch, next(iter(failed.values())))
+                return
+            # The other quotas are written; only these are to be charged again.
+            names = set(failed)
+            await self._live.catch_up()
+        _settle(batch, None)
+
+    def _check(self, quotas: list[Obj], batch: list[_Waiter]) -> list[Obj]:
+        """Return the quotas charged with all writes that fit, and refuse the others."""
+        now = self._clock.unix_ms() / 1000
+        for waiter in batch:
+            if waiter.answer.done():
+                continue
+            try:
+                limited = self._limited.get(waiter.request.resource, ())
+                charged = charge(quotas, waiter.request, now, limited)
+            except ApiError as error:
+                waiter.settle(error)
+                continue
+            if waiter.request.is_dry_run:
+                waiter.settle()
+            else:
+                quotas = charged
+        return quotas
+
+    def _quotas(self, namespace: str, names: set[str] | None) -> list[Obj]:
+        """Return the quotas of a namespace, or some of them, as new as they are known."""
+        found: list[Obj] = []
+        for quota in self._view.list(QUOTAS, namespace):
+            name = quota["metadata"]["name"]
+            if names is None or name in names:
+                found.append(self._newer(quota))
+        return found
+
+    def _newer(self, quota: Obj) -> Obj:
+        """Return what was written here last, unless the copy has it or something newer."""
+        metadata = quota["metadata"]
+        key = metadata["namespace"], metadata["name"]
+        written = self._written.get(key)
+        if written is None:
+            return quota
+        if _revision(quota) >= _revision(written):
+            del self._written[key]
+            return quota
+        return written
+
+    async def _write(self, quota: Obj) -> None:
+        stored = await self._live.replace(QUOTAS, quota, "status")
+        metadata = stored["metadata"]
+        self._written[metadata["namespace"], metadata["name"]] = stored
+
+
+def _settle(batch: list[_Waiter], error: ApiError | None) -> None:
+    for waiter in batch:
+        waiter.settle(error)
+
+
+def _revision(quota: Obj) -> int:
+    return int(quota["metadata"]["resourceVersion"])

@@ -1,0 +1,217 @@
+"""ServiceAccount: every pod runs as an account of its namespace, and gets a token of it.
+
+    spec.serviceAccountName: default
+    spec.volumes: kube-api-access-x7k2p (token, ca.crt, namespace), mounted into every container
+
+Mirror pods have no account. An account may be limited to the Secrets that it lists. The default
+account of a new namespace is waited for, since a controller makes it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container, Iterable
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.core.token_requests import INJECTED_SECONDS
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.names import check_path_segment
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import PODS, SERVICE_ACCOUNTS
+from kvstack.apiserver.policy.pod_references import is_mirror, secret_names
+from kvstack.apiserver.policy.ports import LiveObjects, Obj, ObjectView
+
+MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_DEFAULT: Final = "default"
+_VOLUME_PREFIX: Final = "kube-api-access-"
+_ENFORCES: Final = "kubernetes.io/enforce-mountable-secrets"
+_TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_TRIES_MAX: Final = 10
+_INTERVAL_S: Final = 0.15
+_CONTAINERS: Final = (("initContainers", "init container"), ("containers", "container"))
+
+
+def token_volume(name: str) -> Obj:
+    """Return the volume with what a container needs to reach the API."""
+    token = {"expirationSeconds": INJECTED_SECONDS, "path": "token"}
+    authorities = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    namespace = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    sources: list[Obj] = [
+        {"serviceAccountToken": token},
+        {"configMap": authorities},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": namespace}]}},
+    ]
+    return {"name": name, "projected": {"sources": sources, "defaultMode": 0o644}}
+
+
+class ServiceAccount(Listed):
+    """Gives pods their account."""
+
+    name = "ServiceAccount"
+    calls = calls((CREATE,), PODS) | calls((UPDATE,), PODS, "ephemeralcontainers")
+
+    def __init__(self, view: ObjectView, live: LiveObjects, new_name: Callable[[str], str]) -> None:
+        """Look accounts up in the view; new_name: returns a prefix with a random end."""
+        self._view: Final = view
+        self._live: Final = live
+        self._new_name: Final = new_name
+
+    def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
+        """Set the account of a new pod and mount its token."""
+        if request.operation != CREATE or is_mirror(request.new):
+            return self.validate(request)
+        spec = request.own("spec")
+        if not spec.get("serviceAccountName"):
+            spec["serviceAccountName"] = spec["serviceAccount"] = _DEFAULT
+        name = spec["serviceAccountName"]
+        account = self._view.get(SERVICE_ACCOUNTS, request.namespace, name)
+        if account is None:
+            return self._wait(request, name, self._complete)
+        self._complete(request, account)
+        return None
+
+    def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
+        """Check that the account is there and the pod names no other Secrets than it may."""
+        pod = request.new
+        if request.operation == CREATE and is_mirror(pod):
+            _check_mirror(request)
+            return None
+        metadata, name = pod["metadata"], (pod.get("spec") or {}).get("serviceAccountName")
+        if not name:
+            raise request.forbidden(
+                f"no service account specified for pod {request.namespace}/"
+                f"{metadata.get('name', '')}"
+            )
+        account = self._view.get(SERVICE_ACCOUNTS, request.namespace, name)
+        if account is None:
+            return self._wait(request, name, _check_secrets)
+        _check_secrets(request, account)
+        return None
+
+    async def _wait(
+        self,
+        request: AdmissionRequest,
+        name: str,
+        go_on: Callable[[AdmissionRequest, Obj], None],
+    ) -> None:
+        """Wait until the account is there, or has not come."""
+        if wrong := check_path_segment(name):
+            raise request.forbidden(
+                f"error looking up service account {request.namespace}/{name}:"
+                f" invalid resource name {quote(name)}: [{' '.join(wrong)}]"
+            )
+        for attempt in range(_TRIES_MAX if name == _DEFAULT else 1):
+            if attempt:
+                await asyncio.sleep(_INTERVAL_S)
+            await self._live.catch_up()
+            account = self._view.get(SERVICE_ACCOUNTS, request.namespace, name)
+            if account is not None:
+                go_on(request, account)
+                return
+        raise request.forbidden(
+            f"error looking up service account {request.namespace}/{name}:"
+            f" serviceaccount {quote(name)} not found"
+        )
+
+    def _complete(self, request: AdmissionRequest, account: Obj) -> None:
+        spec = request.new["spec"]
+        if _mounts(spec, account):
+            self._mount(spec)
+        pull_secrets = account.get("imagePullSecrets")
+        if pull_secrets and not spec.get("imagePullSecrets"):
+            spec["imagePullSecrets"] = [{"name": each["name"]} for each in pull_secrets]
+        _check_secrets(request, account)
+
+    def _mount(self, spec: Obj) -> None:
+        volumes = spec.get("volumes") or ()
+        names = (each.get("name", "") for each in volumes)
+        found = next((each for each in names if each.startswith(_VOLUME_PREFIX)), "")
+        name = found or self._new_name(_VOLUME_PREFIX)
+        mount = {"name": name, "readOnly": True, "mountPath": MOUNT_PATH}
+        is_needed = False
+        for member, _ in _CONTAINERS:
+            containers = [_mounted(each, mount) for each in spec.get(member) or ()]
+            if any(map(bool, containers)):
+                spec[member] = [
+                    new or old for new, old in zip(containers, spec[member], strict=True)
+                ]
+                is_needed = True
+        if is_needed and not found:
+            spec["volumes"] = [*volumes, token_volume(name)]
+
+
+def _mounts(spec: Obj, account: Obj) -> bool:
+    for each in (spec, account):
+        wanted: bool | None = each.get("automountServiceAccountToken")
+        if wanted is not None:
+            return wanted
+    return True
+
+
+def _mounted(container: Obj, mount: Obj) -> Obj | None:
+    """Return a container with the mount; None: something else is mounted there."""
+    mounts = container.get("volumeMounts") or ()
+    if any(each.get("mountPath") == MOUNT_PATH for each in mounts):
+        return None
+    return {**container, "volumeMounts": [*mounts, dict(mount)]}
+
+
+def _check_mirror(request: AdmissionRequest) -> None:
+    pod = request.new
+    if (pod.get("spec") or {}).get("serviceAccountName"):
+        raise request.forbidden("a mirror pod may not reference service accounts")
+    if any(True for _ in secret_names(pod)):
+        raise request.forbidden("a mirror pod may not reference secrets")
+    for volume in pod["spec"].get("volumes") or ():
+        sources = (volume.get("projected") or {}).get("sources") or ()
+        if any(each.get("serviceAccountToken") for each in sources):
+            raise request.forbidden(
+                "a mirror pod may not use ServiceAccountToken volume projections"
+            )
+
+
+def _check_secrets(request: AdmissionRequest, account: Obj) -> None:
+    annotations = account["metadata"].get("annotations") or {}
+    if annotations.get(_ENFORCES) not in _TRUE:
+        return
+    spec: Obj = request.new["spec"]
+    name = account["metadata"]["name"]
+    allowed = {each.get("name", "") for each in account.get("secrets") or ()}
+    tail = f"is not allowed because service account {name} does not reference that"
+    if request.operation == UPDATE:
+        containers = spec.get("ephemeralContainers") or ()
+        if found := _other_secret(containers, "ephemeral container", allowed):
+            # Upstream does not make this one a refusal.
+            raise status.unknown(f"{found} {tail} secret")
+        return
+    for volume in spec.get("volumes") or ():
+        secret = (volume.get("secret") or {}).get("secretName")
+        if volume.get("secret") and secret not in allowed:
+            raise request.forbidden(f'volume with secret.secretName="{secret or ""}" {tail} secret')
+    for member, kind in _CONTAINERS:
+        if found := _other_secret(spec.get(member) or (), kind, allowed):
+            raise request.forbidden(f"{found} {tail} secret")
+    pulls = {each.get("name", "") for each in account.get("imagePullSecrets") or ()}
+    for position, each in enumerate(spec.get("imagePullSecrets") or ()):
+        if each.get("name", "") not in pulls:
+            raise request.forbidden(
+                f'imagePullSecrets[{position}].name="{each.get("name", "")}" {tail} imagePullSecret'
+            )
+
+
+def _other_secret(containers: Iterable[Obj], kind: str, allowed: Container[str]) -> str:
+    """Return which container names a Secret that is not allowed, and where; or ""."""
+    for container in containers:
+        of_container = f"{kind} {container.get('name', '')}"
+        for variable in container.get("env") or ():
+            reference: Any = (variable.get("valueFrom") or {}).get("secretKeyRef")
+            if reference is not None and reference.get("name", "") not in allowed:
+                secret = reference.get("name", "")
+                where = f"with envVar {variable.get('name', '')}"
+                return f'{of_container} {where} referencing secret.secretName="{secret}"'
+        for source in container.get("envFrom") or ():
+            reference = source.get("secretRef")
+            if reference is not None and reference.get("name", "") not in allowed:
+                secret = reference.get("name", "")
+                return f'{of_container} with envFrom referencing secret.secretName="{secret}"'
+    return ""

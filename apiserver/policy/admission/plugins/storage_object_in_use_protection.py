@@ -1,0 +1,31 @@
+"""StorageObjectInUseProtection: storage that is in use is not removed.
+
+A finalizer keeps volumes, claims and attributes classes until a controller sees that nobody uses
+them.
+"""
+
+from typing import Final
+
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
+
+_FINALIZERS: Final = {
+    ATTRIBUTES_CLASSES: "kubernetes.io/vac-protection",
+    CLAIMS: "kubernetes.io/pvc-protection",
+    VOLUMES: "kubernetes.io/pv-protection",
+}
+
+
+class StorageObjectInUseProtection(Listed):
+    """Adds finalizers to new objects of storage."""
+
+    name = "StorageObjectInUseProtection"
+    calls = frozenset().union(*(calls((CREATE,), each) for each in _FINALIZERS))
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Add the finalizer of the kind."""
+        finalizer = _FINALIZERS[request.resource]
+        finalizers = request.new["metadata"].get("finalizers") or ()
+        if finalizer not in finalizers:
+            request.own("metadata")["finalizers"] = [*finalizers, finalizer]

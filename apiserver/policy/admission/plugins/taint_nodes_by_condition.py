@@ -1,0 +1,23 @@
+"""TaintNodesByCondition: a new node takes no pods until it is said to be ready."""
+
+from typing import Final
+
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import NODES
+
+_TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+class TaintNodesByCondition(Listed):
+    """Taints new nodes."""
+
+    name = "TaintNodesByCondition"
+    calls = calls((CREATE,), NODES)
+
+    def mutate(self, request: AdmissionRequest) -> None:
+        """Add the taint that nodes which are not ready have."""
+        taints = (request.new.get("spec") or {}).get("taints") or ()
+        if any(each.items() >= _TAINT.items() for each in taints):
+            return
+        request.own("spec")["taints"] = [*taints, dict(_TAINT)]

@@ -1,0 +1,1 @@
+"""Admission policies: objects with expressions that refuse or change what is written."""

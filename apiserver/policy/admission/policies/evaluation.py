@@ -1,0 +1,190 @@
+"""What the expressions of a policy see of a request, and how they are run.
+
+shown = Shown(request)
+await shown.turn_to(place)
+scene = scene_of(policy, shown, param, namespace, answers, budget)
+scene.evaluate("object.a > 1", BOOLEANS)   → Result(value, error)
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kvstack.apiserver.cel.admission import VARIABLES, compile_admission
+from kvstack.apiserver.cel.checking.types import Type
+from kvstack.apiserver.cel.errors import CelError, CostError, EvaluationError
+from kvstack.apiserver.cel.values import ObjectValue
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.policy.admission.matching import (
+    is_of_object,
+    labels_of,
+    needs_namespace,
+    own_labels,
+)
+from kvstack.apiserver.policy.admission.policies.store import (
+    CompiledVariable,
+    MatchResources,
+    Policy,
+)
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apiserver.policy.admission.resources import NAMESPACES
+from kvstack.apiserver.policy.expressions.answers import Answers
+from kvstack.apiserver.policy.expressions.bindings import namespace_value, request_bindings
+from kvstack.apiserver.policy.expressions.evaluation import Budget, Result
+from kvstack.apiserver.policy.ports import LiveObjects, ObjectView
+from kvstack.apiserver.schema.types import Type as SchemaType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Shown:
+    """The objects of a request in one version at a time."""
+
+    def __init__(self, request: AdmissionRequest) -> None:
+        """Take the request."""
+        assert request.versions is not None, "policies are asked within requests"
+        self.request: Final = request
+        self._versions: Final = request.versions
+        self._found: dict[Place, tuple[Obj | None, Obj | None]] = {}
+
+    async def objects(self, place: Place) -> tuple[Obj | None, Obj | None]:
+        """Return the new and the old object in a version."""
+        found = self._found.get(place)
+        if found is None:
+            request = self.request
+            new = await self._at(request.object, place)
+            found = self._found[place] = (new, await self._at(request.old, place))
+        return found
+
+    async def _at(self, obj: Obj | None, place: Place) -> Obj | None:
+        return None if obj is None else await self._versions.show(obj, place)
+
+    def type_of(self, place: Place) -> SchemaType:
+        """Return the type of the objects in a version."""
+        return self._versions.type_of(place)
+
+    async def change(self, changed: Obj, place: Place) -> bool:
+        """Take over a changed object; return whether anything is different. Raises ApiError."""
+        obj = self.request.new
+        taken = await self._versions.take(changed, place)
+        if taken == obj:
+            return False
+        obj.clear()
+        obj.update(taken)
+        self._found.clear()
+        return True
+
+
+class Namespaces:
+    """Finds the namespaces of requests."""
+
+    def __init__(self, view: ObjectView, live: LiveObjects) -> None:
+        """Look in the view, and wait for one that is not there yet."""
+        self._view: Final = view
+        self._live: Final = live
+
+    async def selects(self, match: MatchResources, request: AdmissionRequest) -> bool:
+        """Tell whether the selectors match; raises ApiError."""
+        if needs_namespace(match.namespaces, request):
+            labels = own_labels(request)
+            if labels is None:
+                labels = labels_of(await self._get(request.namespace or request.name))
+            if not match.namespaces.matches(labels):
+                return False
+        return is_of_object(match.objects, request)
+
+    async def of(self, request: AdmissionRequest) -> Obj | None:
+        """Return the namespace of a request; None: it has none. Raises ApiError."""
+        if not request.namespace or request.resource == NAMESPACES:
+            return None
+        return await self._get(request.namespace)
+
+    async def _get(self, name: str) -> Obj:
+        found = self._view.get(NAMESPACES, "", name)
+        if found is None:
+            await self._live.catch_up()
+            found = self._view.get(NAMESPACES, "", name)
+        if found is None:
+            raise status.not_found(NAMESPACES, name)
+        return found
+
+
+class _Variables:
+    """The variables of a policy, each evaluated when it is asked for; see `values.Shape`."""
+
+    def __init__(self, variables: tuple[CompiledVariable, ...]) -> None:
+        self._compiled = {each.name: each.compiled for each in variables}
+        self._errors: dict[str, CelError] = {}
+        self.bindings: Mapping[str, Any] = {}
+        self.cost = 0
+
+    def member(self, _raw: dict[str, Any], name: str) -> Any:  # noqa: ANN401
+        if name in self._errors:
+            raise self._errors[name]
+        compiled = self._compiled[name]
+        if compiled.program is None:
+            told = f'composited variable "{name}" fails to compile: {compiled.problem}'
+            raise self._failed(name, told)
+        try:
+            outcome = compiled.program.evaluate(self.bindings)
+        except CostError:
+            raise
+        except EvaluationError as error:
+            told = f'composited variable "{name}" fails to evaluate: {error}'
+            raise self._failed(name, told) from None
+        self.cost += outcome.cost
+        return outcome.value
+
+    def _failed(self, name: str, text: str) -> CelError:
+        error = self._errors[name] = CelError(text)
+        return error
+
+    def has(self, _raw: dict[str, Any], name: object) -> bool:
+        return name in self._compiled
+
+    def names(self, _raw: dict[str, Any]) -> list[str]:
+        return list(self._compiled)
+
+
+class Scene:
+    """One policy, one parameter, one request."""
+
+    def __init__(self, policy: Policy, bindings: dict[str, Any], budget: Budget) -> None:
+        """Take what expressions see, and what they may cost."""
+        self.bindings: Final = bindings
+        self._declared: Final = policy.declared
+        self._budget: Final = budget
+        self._variables: Final = _Variables(policy.variables)
+        if policy.variables:
+            bindings[VARIABLES] = ObjectValue({}, self._variables)
+            self._variables.bindings = bindings
+
+    def evaluate(
+        self,
+        text: str,
+        returns: tuple[Type, ...] | None,
+        *,
+        has_authorizer: bool = True,
+        has_patches: bool = False,
+    ) -> Result:
+        """Return what an expression gives; raises OutOfBudgetError, PendingCheckError."""
+        declared = self._declared._replace(has_authorizer=has_authorizer, has_patches=has_patches)
+        compiled = compile_admission(declared, text, returns)
+        self._variables.cost = 0
+        found = self._budget.evaluate(compiled, text, self.bindings)
+        self._budget.spend(self._variables.cost)
+        return found
+
+
+def scene_bindings(
+    request: AdmissionRequest,
+    place: Place,
+    objects: tuple[Obj | None, Obj | None],
+    param: Obj | None,
+    namespace: Obj | None,
+    answers: Answers,
+) -> dict[str, Any]:
+    """Return the variables of the expressions of a policy, but for its own."""
+    bindings = request_bindings(request, place, *objects, answers)
+    bindings["params"] = param
+    bindings["namespaceObject"] = namespace_value(namespace)
+    return bindings

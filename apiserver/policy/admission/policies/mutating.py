@@ -1,0 +1,231 @@
+"""MutatingAdmissionPolicies: expressions that change what is written.
+
+    policies, bindings, parameters ──► match conditions ──► mutations, one after another
+
+Each sees what those before it made. If anything was changed all mutating plugins are called once
+more; policies with the reinvocation policy IfNeeded that ran before the change then run again.
+"""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kvstack.apiserver.cel.admission import OBJECTS, PATCH_LISTS
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.policies.evaluation import (
+    Namespaces,
+    Scene,
+    Shown,
+    scene_bindings,
+)
+from kvstack.apiserver.policy.admission.policies.parameters import (
+    FindKind,
+    ParameterError,
+    Parameters,
+)
+from kvstack.apiserver.policy.admission.policies.patches import PatchError, applied, patched
+from kvstack.apiserver.policy.admission.policies.store import (
+    MUTATING,
+    Binding,
+    Concerned,
+    Policies,
+    Policy,
+    is_exempt,
+)
+from kvstack.apiserver.policy.admission.request import DELETE, AdmissionRequest, Obj, Place
+from kvstack.apiserver.policy.expressions.answers import Answers
+from kvstack.apiserver.policy.expressions.evaluation import (
+    BINDING_MAX,
+    Budget,
+    OutOfBudgetError,
+    Result,
+)
+from kvstack.apiserver.policy.expressions.match_conditions import match
+from kvstack.apiserver.policy.ports import Authorizer, LiveObjects, ObjectView
+
+_IF_NEEDED: Final = "IfNeeded"
+_INVALID: Final = "Invalid"
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """What the first round leaves to the second."""
+
+    ran: set[tuple[str, ...]] = field(default_factory=set)
+    """Those with the policy IfNeeded that ran since the last change."""
+    again: set[tuple[str, ...]] = field(default_factory=set)
+    """Those that are to run again."""
+    left: Obj | None = None
+    """The object as the last policy left it."""
+
+    def require(self) -> None:
+        """Run again whatever ran before a change."""
+        self.again |= self.ran
+        self.ran.clear()
+
+
+class _Refusals:
+    """What went wrong."""
+
+    def __init__(self, request: AdmissionRequest) -> None:
+        self._request = request
+        self._texts: list[str] = []
+        self._reason = ""
+
+    def add(self, policy: Policy, binding: Binding | None, error: object, reason: str = "") -> None:
+        if policy.ignores_failure:
+            return
+        if binding is None:
+            text = f"policy {quote(policy.name)} denied request: {error}"
+        else:
+            text = f"policy '{policy.name}' with binding '{binding.name}' denied request: {error}"
+        if not self._texts:
+            self._reason = reason
+        self._texts.append(text)
+
+    def close(self) -> None:
+        """Refuse the request if anything went wrong."""
+        if not self._texts:
+            return
+        error = self._request.forbidden("admission request denied by policy")
+        error.status["message"] = self._texts[0]
+        if self._reason:
+            error.status["reason"] = self._reason
+        causes = [{"message": each} for each in self._texts]
+        error.status.setdefault("details", {})["causes"] = causes
+        raise ApiError(error.status)
+
+
+class MutatingAdmissionPolicy:
+    """Changes what policies say."""
+
+    name = "MutatingAdmissionPolicy"
+
+    def __init__(
+        self, view: ObjectView, live: LiveObjects, authorizer: Authorizer, find: FindKind
+    ) -> None:
+        """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
+        self._policies: Final = Policies(view, MUTATING)
+        self._namespaces: Final = Namespaces(view, live)
+        self._parameters: Final = Parameters(view, live, find)
+        self._authorizer: Final = authorizer
+
+    def handles(self, operation: str, resource: GroupResource, _subresource: str) -> bool:
+        """Tell whether policies may be about a resource."""
+        return operation != DELETE and not is_exempt(resource)
+
+    def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
+        """Run the policies whose rules match; raises ApiError."""
+        concerned = self._policies.concerned(request)
+        return self._ask(request, concerned) if concerned else None
+
+    async def _ask(self, request: AdmissionRequest, concerned: Sequence[Concerned]) -> None:
+        rounds: _Rounds = request.kept.setdefault(self.name, _Rounds())
+        if request.is_second_round and not json_text.equal(rounds.left, request.object):
+            rounds.require()
+        refusals = _Refusals(request)
+        shown = Shown(request)
+        answers = Answers(self._authorizer, request.user)
+        for policy, place in concerned:
+            if not await self._namespaces.selects(policy.match, request):
+                continue
+            for binding in policy.bindings:
+                if not await self._is_bound(binding, request):
+                    continue
+                try:
+                    params = await self._parameters.collect(
+                        policy.spec.get("paramKind"),
+                        binding.spec.get("paramRef"),
+                        request.namespace,
+                    )
+                except ParameterError as error:
+                    refusals.add(policy, binding, f"failed to configure binding: {error}")
+                    continue
+                namespace = await self._namespaces.of(request)
+                for param in params:
+                    run = _Run(policy, binding, place, param, namespace, shown, answers)
+                    await run.all(rounds, refusals)
+        rounds.left = json_text.copied(request.object)
+        refusals.close()
+
+    async def _is_bound(self, binding: Binding, request: AdmissionRequest) -> bool:
+        found = binding.match
+        if found is None:
+            return True
+        return found.place(request) is not None and await self._namespaces.selects(found, request)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One policy with one binding and one parameter."""
+
+    policy: Policy
+    binding: Binding
+    place: Place
+    param: Obj | None
+    namespace: Obj | None
+    shown: Shown
+    answers: Answers
+
+    async def all(self, rounds: _Rounds, refusals: _Refusals) -> None:
+        """Run the mutations; raises ApiError."""
+        policy, request = self.policy, self.shown.request
+        bindings = await self._bindings()
+        conditions = policy.spec.get("matchConditions") or ()
+        if conditions:
+            without = {**bindings, "namespaceObject": None}
+            matched = await self.answers.settled(
+                lambda: match(conditions, without, has_params=policy.declared.has_params)
+            )
+            if matched.error:
+                refusals.add(policy, self.binding, matched.error, _INVALID)
+            if matched.error or not matched.is_match:
+                return
+        metadata = (self.param or {}).get("metadata") or {}
+        found = (metadata.get("namespace", ""), metadata.get("name", ""))
+        key = (policy.name, self.binding.name, *found)
+        if request.is_second_round and key not in rounds.again:
+            return
+        for mutation in policy.spec.get("mutations") or ():
+            if request.object is None:
+                continue
+            try:
+                is_changed = await self._mutate(mutation)
+            except (PatchError, OutOfBudgetError) as error:
+                refusals.add(policy, self.binding, error, _INVALID)
+                continue
+            if is_changed:
+                rounds.require()
+                request.wants_second_round = True
+        if policy.spec.get("reinvocationPolicy") == _IF_NEEDED:
+            rounds.ran.add(key)
+
+    async def _bindings(self) -> dict[str, Any]:
+        objects = await self.shown.objects(self.place)
+        return scene_bindings(
+            self.shown.request, self.place, objects, self.param, self.namespace, self.answers
+        )
+
+    async def _mutate(self, mutation: Obj) -> bool:
+        """Return whether a mutation changed anything; raises PatchError, ApiError."""
+        is_apply = mutation.get("patchType") == "ApplyConfiguration"
+        member = "applyConfiguration" if is_apply else "jsonPatch"
+        text = (mutation.get(member) or {}).get("expression", "").strip()
+        bindings = await self._bindings()
+
+        def evaluate() -> Result:
+            scene = Scene(self.policy, dict(bindings), Budget(BINDING_MAX))
+            return scene.evaluate(text, OBJECTS if is_apply else PATCH_LISTS, has_patches=True)
+
+        result = await self.answers.settled(evaluate)
+        if result.error:
+            raise PatchError(result.error)
+        live = bindings["object"]
+        if is_apply:
+            changed = applied(live, result.value, self.shown.type_of(self.place))
+        else:
+            changed = patched(live, result.value)
+        return await self.shown.change(changed, self.place)

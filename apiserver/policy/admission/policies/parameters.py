@@ -1,0 +1,97 @@
+"""The objects that a policy takes its parameters from.
+
+params = await Parameters(view, live, find).collect(param_kind, param_ref, namespace)
+→ [None] where there are none to be had, else the objects; raises ParameterError
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.labels import SelectorError, from_object
+from kvstack.apiserver.policy.admission.matching import labels_of
+from kvstack.apiserver.policy.admission.request import Obj
+from kvstack.apiserver.policy.ports import LiveObjects, ObjectView
+
+_NOT_FOUND: Final = "no params found for policy binding with `Deny` parameterNotFoundAction"
+
+
+class ParameterError(Exception):
+    """Parameters that cannot be found out; the text says why."""
+
+
+class ParameterKind(NamedTuple):
+    """Where the objects of a kind are."""
+
+    resource: GroupResource
+    is_namespaced: bool
+    show: Callable[[Obj], Obj]
+    """Returns a stored object in the version of the kind."""
+
+
+FindKind = Callable[[str, str], ParameterKind | None]
+"""(apiVersion, kind) → where its objects are; None: nowhere."""
+
+
+class Parameters:
+    """Finds parameters."""
+
+    def __init__(self, view: ObjectView, live: LiveObjects, find: FindKind) -> None:
+        """Look in the view, and wait for an object that is not there yet."""
+        self._view: Final = view
+        self._live: Final = live
+        self._find: Final = find
+
+    async def collect(
+        self, kind: Obj | None, reference: Obj | None, namespace: str
+    ) -> list[Obj | None]:
+        """Return the parameters, None for "without"; an empty list: the policy is not used.
+
+        namespace: of the request. Raises ParameterError.
+        """
+        if kind is None or reference is None:
+            return [None]
+        found = self._find(kind.get("apiVersion", ""), kind.get("kind", ""))
+        if found is None:
+            version, name = kind.get("apiVersion", ""), kind.get("kind", "")
+            shown = f"&ParamKind{{APIVersion:{version},Kind:{name},}}"
+            raise ParameterError(f"paramKind kind `{shown}` not known")
+        objects = await self._objects(
+            found, reference, self._namespace(found, reference, namespace)
+        )
+        if not objects and reference.get("parameterNotFoundAction") == "Deny":
+            raise ParameterError(_NOT_FOUND)
+        return [
+            {**found.show(each), "apiVersion": kind.get("apiVersion"), "kind": kind.get("kind")}
+            for each in objects
+        ]
+
+    def _namespace(self, found: ParameterKind, reference: Obj, namespace: str) -> str:
+        given: str = reference.get("namespace") or ""
+        if not found.is_namespaced:
+            if given:
+                raise ParameterError(
+                    "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
+                )
+            return ""
+        if not given and not namespace:
+            raise ParameterError(
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped"
+                " resources"
+            )
+        return given or namespace
+
+    async def _objects(self, found: ParameterKind, reference: Obj, namespace: str) -> list[Obj]:
+        name = reference.get("name") or ""
+        if name:
+            obj = self._view.get(found.resource, namespace, name)
+            if obj is None:
+                await self._live.catch_up()
+                obj = self._view.get(found.resource, namespace, name)
+            return [] if obj is None else [obj]
+        try:
+            selector = from_object(reference.get("selector"))
+        except SelectorError as error:
+            raise ParameterError(str(error)) from error
+        everything = self._view.list(found.resource, namespace or None)
+        return [each for each in everything if selector.matches(labels_of(each))]

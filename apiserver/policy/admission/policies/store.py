@@ -1,0 +1,229 @@
+"""All policies of one kind with their bindings, compiled as they change.
+
+    policies = Policies(view, VALIDATING)
+    for policy, place in policies.concerned(request): …     those whose rules match
+
+Policies are ordered by name, and so are the bindings of each. A policy without a binding does
+nothing.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kvstack.apiserver.cel.admission import (
+    Compiled,
+    Declared,
+    compile_admission,
+    stored_type,
+)
+from kvstack.apiserver.kinds.admission.resource_rules import EXCLUDED
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.labels import NOTHING, Selector, SelectorError, from_object
+from kvstack.apiserver.policy.admission.matching import EQUIVALENT, Rules, is_namespaced
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apiserver.policy.expressions.bindings import own_place
+from kvstack.apiserver.policy.ports import Change, ObjectView
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.cel.checking.types import Type
+
+_GROUP: Final = "admissionregistration.k8s.io"
+_OWN: Final = frozenset(
+    GroupResource(_GROUP, each)
+    for each in (
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    )
+)
+
+
+class Kinds(NamedTuple):
+    """The resources of one kind of policy."""
+
+    policies: GroupResource
+    bindings: GroupResource
+
+
+VALIDATING: Final = Kinds(
+    GroupResource(_GROUP, "validatingadmissionpolicies"),
+    GroupResource(_GROUP, "validatingadmissionpolicybindings"),
+)
+MUTATING: Final = Kinds(
+    GroupResource(_GROUP, "mutatingadmissionpolicies"),
+    GroupResource(_GROUP, "mutatingadmissionpolicybindings"),
+)
+
+
+def is_exempt(resource: GroupResource) -> bool:
+    """Tell whether no policy looks at a resource, so that a cluster can always be mended."""
+    return resource in _OWN or (resource.group, resource.resource) in EXCLUDED
+
+
+class _NamedRules:
+    """Rules, each of which may be about objects of some names alone."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: Sequence[Obj], match_policy: str) -> None:
+        names = [frozenset(each.get("resourceNames") or ()) for each in rules]
+        exact = [(Rules([each], "Exact"), of) for each, of in zip(rules, names, strict=True)]
+        self._rules = exact
+        if match_policy == EQUIVALENT:
+            # All rules are compared with the resource as it is named before any other version.
+            self._rules = exact + [
+                (Rules([each], EQUIVALENT), of) for each, of in zip(rules, names, strict=True)
+            ]
+
+    def place(self, request: AdmissionRequest) -> Place | None:
+        """Return the version that a rule names; None: none matches."""
+        assert request.versions is not None
+        has_namespace = is_namespaced(request)
+        for rules, names in self._rules:
+            if names and request.name not in names:
+                continue
+            place = rules.place(
+                request.operation,
+                request.versions.places,
+                request.subresource,
+                is_namespaced=has_namespace,
+            )
+            if place is not None:
+                return place
+        return None
+
+
+class MatchResources:
+    """What requests a policy or a binding is about."""
+
+    __slots__ = ("_excluded", "_has_rules", "_rules", "namespaces", "objects")
+
+    def __init__(self, given: Obj | None) -> None:
+        """Take the match resources of an object; None: all."""
+        given = given or {}
+        policy = given.get("matchPolicy") or ""
+        self._has_rules: Final = bool(given.get("resourceRules"))
+        self._rules: Final = _NamedRules(given.get("resourceRules") or (), policy)
+        self._excluded: Final = _NamedRules(given.get("excludeResourceRules") or (), policy)
+        self.namespaces: Final = _selector(given.get("namespaceSelector"))
+        self.objects: Final = _selector(given.get("objectSelector"))
+
+    def place(self, request: AdmissionRequest) -> Place | None:
+        """Return the version in which the object is looked at; None: it is not, by its rules."""
+        if self._excluded.place(request) is not None:
+            return None
+        return self._rules.place(request) if self._has_rules else own_place(request)
+
+
+def _selector(given: Obj | None) -> Selector:
+    try:
+        return from_object(given or {})
+    except SelectorError:
+        return NOTHING  # validation lets none through; what others stored selects nothing
+
+
+class Binding(NamedTuple):
+    """Where a policy is used."""
+
+    name: str
+    match: MatchResources | None
+    spec: Obj
+
+
+class CompiledVariable(NamedTuple):
+    """A named expression that later ones may use."""
+
+    name: str
+    compiled: Compiled
+
+
+class Policy(NamedTuple):
+    """One policy."""
+
+    name: str
+    match: MatchResources
+    spec: Obj
+    ignores_failure: bool
+    variables: tuple["CompiledVariable", ...]
+    declared: Declared
+    """What its expressions may name."""
+    bindings: tuple[Binding, ...]
+
+
+class Concerned(NamedTuple):
+    """A policy whose rules match, and the version in which it sees the object."""
+
+    policy: Policy
+    place: Place
+
+
+class Policies:
+    """All policies of one kind."""
+
+    def __init__(self, view: ObjectView, kinds: Kinds) -> None:
+        """Follow the objects of the view from the first request on."""
+        self._view: Final = view
+        self._kinds: Final = kinds
+        self._policies: list[Policy] | None = None
+        self._follows = False
+
+    def concerned(self, request: AdmissionRequest) -> Sequence[Concerned]:
+        """Return the policies whose rules match a request, in their order."""
+        policies = self._policies
+        if policies is None:
+            policies = self._compile()
+        if not policies or request.versions is None:
+            return ()
+        found: list[Concerned] = []
+        for each in policies:
+            place = each.match.place(request)
+            if place is not None:
+                found.append(Concerned(each, place))
+        return found
+
+    def _compile(self) -> list[Policy]:
+        if not self._follows:
+            self._follows = True
+            self._view.subscribe(self._kinds.policies, self._changed)
+            self._view.subscribe(self._kinds.bindings, self._changed)
+        bindings: dict[str, list[Binding]] = {}
+        for each in self._view.list(self._kinds.bindings):
+            spec = each.get("spec") or {}
+            match = spec.get("matchResources")
+            binding = Binding(
+                each["metadata"]["name"], None if match is None else MatchResources(match), spec
+            )
+            bindings.setdefault(spec.get("policyName", ""), []).append(binding)
+        self._policies = [
+            _policy(each, bindings[name])
+            for each in self._view.list(self._kinds.policies)
+            if (name := each["metadata"]["name"]) in bindings
+        ]
+        return self._policies
+
+    def _changed(self, _changes: Sequence[Change]) -> None:
+        self._policies = None
+
+
+def _policy(obj: Obj, bindings: Sequence[Binding]) -> Policy:
+    spec = obj.get("spec") or {}
+    declared = Declared(has_params=spec.get("paramKind") is not None, is_stored=True)
+    variables: list[CompiledVariable] = []
+    types: dict[str, Type] = {}
+    for each in spec.get("variables") or ():
+        declared = declared._replace(variables=tuple(types.items()))
+        compiled = compile_admission(declared, each.get("expression", "").strip())
+        variables.append(CompiledVariable(each.get("name", ""), compiled))
+        types[each.get("name", "")] = stored_type(compiled.type)
+    if variables:
+        declared = declared._replace(variables=tuple(types.items()))
+    return Policy(
+        obj["metadata"]["name"],
+        MatchResources(spec.get("matchConstraints")),
+        spec,
+        spec.get("failurePolicy") == "Ignore",
+        tuple(variables),
+        declared,
+        tuple(bindings),
+    )

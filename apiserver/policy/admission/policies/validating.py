@@ -1,0 +1,281 @@
+"""ValidatingAdmissionPolicies: expressions that must be true of what is written.
+
+    policies, bindings, parameters ──► match conditions ──► validations ──► Deny, Warn, Audit
+
+The first denial is told; all warnings and audit annotations are.
+"""
+
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from kvstack.apiserver.cel.admission import BOOLEANS, TEXTS, TEXTS_OR_NULL
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.admission.policies.evaluation import (
+    Namespaces,
+    Scene,
+    Shown,
+    scene_bindings,
+)
+from kvstack.apiserver.policy.admission.policies.parameters import (
+    FindKind,
+    ParameterError,
+    Parameters,
+)
+from kvstack.apiserver.policy.admission.policies.store import (
+    VALIDATING,
+    Binding,
+    Concerned,
+    Policies,
+    Policy,
+    is_exempt,
+)
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj
+from kvstack.apiserver.policy.expressions.answers import Answers
+from kvstack.apiserver.policy.expressions.evaluation import (
+    BINDING_MAX,
+    Budget,
+    OutOfBudgetError,
+    Result,
+)
+from kvstack.apiserver.policy.expressions.match_conditions import match
+from kvstack.apiserver.policy.ports import Authorizer, LiveObjects, ObjectView
+
+_MESSAGE_MAX: Final = 5 * 1024
+_ANNOTATION_MAX: Final = 10 * 1024
+_FAILURES_MAX: Final = 50
+_FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
+_CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
+_INVALID: Final = "Invalid"
+
+
+class _Denial(NamedTuple):
+    """A validation that is not met, or could not be run."""
+
+    position: int
+    message: str
+    reason: str = ""
+    is_annotation: bool = False
+    """Whether it is about an annotation for the audit log."""
+
+
+class _Findings(NamedTuple):
+    """What the expressions of a policy say."""
+
+    denials: list[_Denial]
+    annotations: list[tuple[str, str]]
+
+
+class _Verdict:
+    """What all policies say of a request."""
+
+    def __init__(self, request: AdmissionRequest) -> None:
+        self._request = request
+        self._refusal: ApiError | None = None
+        self._failures: list[Obj] = []
+        self._annotations: dict[str, list[str]] = {}
+
+    def deny(self, policy: Policy, binding: Binding | None, message: str, reason: str = "") -> None:
+        if self._refusal is not None:
+            return
+        where = "" if binding is None else f" with binding '{binding.name}'"
+        text = f"ValidatingAdmissionPolicy '{policy.name}'{where} denied request: {message}"
+        error = self._request.forbidden(text)
+        reason = reason or _INVALID
+        error.status["reason"] = reason
+        error.status["code"] = _CODES.get(reason, 422)
+        error.status.setdefault("details", {})["causes"] = [{"message": text}]
+        self._refusal = ApiError(error.status)
+
+    def misconfigured(self, policy: Policy, binding: Binding | None, error: object) -> None:
+        if not policy.ignores_failure:
+            what = "policy" if binding is None else "binding"
+            self.deny(policy, binding, f"failed to configure {what}: {error}")
+
+    def add(self, policy: Policy, binding: Binding, found: _Findings) -> None:
+        actions = binding.spec.get("validationActions") or ()
+        for each in found.denials:
+            if each.is_annotation:
+                self.deny(policy, binding, each.message)
+                continue
+            for action in actions:
+                self._act(action, policy, binding, each, actions)
+        for name, value in found.annotations:
+            values = self._annotations.setdefault(f"{policy.name}/{name}", [])
+            if value not in values:
+                values.append(value)
+
+    def _act(
+        self,
+        action: str,
+        policy: Policy,
+        binding: Binding,
+        denial: _Denial,
+        actions: Sequence[str],
+    ) -> None:
+        if action == "Deny":
+            self.deny(policy, binding, denial.message, denial.reason)
+        elif action == "Warn":
+            self._request.warnings.append(
+                f"Validation failed for ValidatingAdmissionPolicy '{policy.name}' with binding"
+                f" '{binding.name}': {denial.message}"
+            )
+        elif action == "Audit":
+            self._failures.append(
+                {
+                    "message": denial.message,
+                    "policy": policy.name,
+                    "binding": binding.name,
+                    "expressionIndex": denial.position,
+                    "validationActions": list(actions),
+                }
+            )
+
+    def close(self) -> None:
+        """Note what is for the audit log; raises ApiError."""
+        annotations = self._request.annotations
+        for name, values in self._annotations.items():
+            annotations[name] = ", ".join(values)
+        if self._failures:
+            annotations[_FAILURES] = orjson.dumps(self._failures[:_FAILURES_MAX]).decode()
+        if self._refusal is not None:
+            raise self._refusal
+
+
+class ValidatingAdmissionPolicy:
+    """Refuses what policies do not allow."""
+
+    name = "ValidatingAdmissionPolicy"
+
+    def __init__(
+        self, view: ObjectView, live: LiveObjects, authorizer: Authorizer, find: FindKind
+    ) -> None:
+        """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
+        self._policies: Final = Policies(view, VALIDATING)
+        self._namespaces: Final = Namespaces(view, live)
+        self._parameters: Final = Parameters(view, live, find)
+        self._authorizer: Final = authorizer
+
+    def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
+        """Tell whether policies may be about a resource."""
+        return not is_exempt(resource)
+
+    def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
+        """Ask the policies whose rules match; raises ApiError."""
+        concerned = self._policies.concerned(request)
+        return self._ask(request, concerned) if concerned else None
+
+    async def _ask(self, request: AdmissionRequest, concerned: Sequence[Concerned]) -> None:
+        verdict = _Verdict(request)
+        shown = Shown(request)
+        answers = Answers(self._authorizer, request.user)
+        for policy, place in concerned:
+            if not await self._namespaces.selects(policy.match, request):
+                continue
+            for binding in policy.bindings:
+                if not await self._is_bound(binding, request):
+                    continue
+                try:
+                    params = await self._parameters.collect(
+                        policy.spec.get("paramKind"),
+                        binding.spec.get("paramRef"),
+                        request.namespace,
+                    )
+                except ParameterError as error:
+                    verdict.misconfigured(policy, binding, error)
+                    continue
+                try:
+                    objects = await shown.objects(place)
+                except ApiError as error:
+                    text = f"failed to convert object version: {error}"
+                    verdict.misconfigured(policy, binding, text)
+                    continue
+                namespace = await self._namespaces.of(request)
+                for param in params:
+                    bindings = scene_bindings(request, place, objects, param, namespace, answers)
+                    found = await answers.settled(partial(_findings, policy, bindings))
+                    verdict.add(policy, binding, found)
+        verdict.close()
+
+    async def _is_bound(self, binding: Binding, request: AdmissionRequest) -> bool:
+        match = binding.match
+        if match is None:
+            return True
+        return match.place(request) is not None and await self._namespaces.selects(match, request)
+
+
+def _findings(policy: Policy, bindings: dict[str, Any]) -> _Findings:
+    """Run the expressions of a policy; raises PendingCheckError."""
+    conditions = policy.spec.get("matchConditions") or ()
+    if conditions:
+        without = {**bindings, "namespaceObject": None}
+        matched = match(conditions, without, has_params=policy.declared.has_params)
+        if matched.error:
+            return _failed(policy, matched.error)
+        if not matched.is_match:
+            return _Findings([], [])
+    budget = Budget(BINDING_MAX)
+    try:
+        denials = list(_denials(policy, Scene(policy, dict(bindings), budget)))
+        scene = Scene(policy, dict(bindings), Budget(BINDING_MAX))
+        annotations = list(_annotations(policy, scene, denials))
+    except OutOfBudgetError as error:
+        return _failed(policy, str(error))
+    return _Findings(denials, annotations)
+
+
+def _failed(policy: Policy, message: str) -> _Findings:
+    return _Findings([] if policy.ignores_failure else [_Denial(0, message)], [])
+
+
+def _denials(policy: Policy, scene: Scene) -> Iterator[_Denial]:
+    validations = policy.spec.get("validations") or ()
+    results = [
+        (each, scene.evaluate(each.get("expression", "").strip(), BOOLEANS)) for each in validations
+    ]
+    for position, (validation, result) in enumerate(results):
+        if result.error:
+            if not policy.ignores_failure:
+                yield _Denial(position, result.error)
+        elif result.value is not True:
+            try:
+                message = _message(validation, scene)
+            except OutOfBudgetError as error:
+                if not policy.ignores_failure:
+                    yield _Denial(position, f"failed messageExpression: {error}")
+                continue
+            yield _Denial(position, message, validation.get("reason") or "")
+
+
+def _message(validation: Obj, scene: Scene) -> str:
+    text = validation.get("messageExpression", "").strip()
+    message = ""
+    if text:
+        found = scene.evaluate(text, TEXTS, has_authorizer=False)
+        message = _usable(found)
+    if not message:
+        message = validation.get("message", "").strip()
+    return message or f"failed expression: {validation.get('expression', '').strip()}"
+
+
+def _usable(found: Result) -> str:
+    if found.error or not isinstance(found.value, str):
+        return ""
+    message = found.value.strip()
+    return "" if len(message.encode()) > _MESSAGE_MAX or "\n" in message else message
+
+
+def _annotations(policy: Policy, scene: Scene, denials: list[_Denial]) -> Iterator[tuple[str, str]]:
+    for each in policy.spec.get("auditAnnotations") or ():
+        text = each.get("valueExpression", "").strip()
+        found = scene.evaluate(text, TEXTS_OR_NULL, has_authorizer=False)
+        if found.error:
+            if not policy.ignores_failure:
+                denials.append(_Denial(0, found.error, is_annotation=True))
+        elif found.value is not None:
+            value = str(found.value).strip()
+            if value:
+                yield each.get("key", ""), value[:_ANNOTATION_MAX]

@@ -1,0 +1,1 @@
+"""MutatingAdmissionWebhook and ValidatingAdmissionWebhook."""

@@ -1,0 +1,173 @@
+"""One call of one admission webhook, from the request to what it says.
+
+    verdict = await caller.call(hook, review)       raises HookError
+
+A webhook that cannot be called is an error unless its failure policy is Ignore; one that refuses is
+heard whatever the policy.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apiserver.policy.admission.webhooks.hooks import Hook
+from kvstack.apiserver.policy.admission.webhooks.metrics import (
+    CALLING_ERROR,
+    NO_ERROR,
+    SERVER_ERROR,
+    WebhookMetrics,
+)
+from kvstack.apiserver.policy.ports import Clock
+from kvstack.apiserver.schema.resource import Kind
+from kvstack.apiserver.webhooks.admission_reviews import (
+    InvalidResponseError,
+    Verdict,
+    read_verdict,
+    request_text,
+    review_body,
+)
+from kvstack.apiserver.webhooks.client import CallError, WebhookClient
+from kvstore.logger import Logger
+
+_FAILED_CODE: Final = 503
+
+
+class FailedOpenError(Exception):
+    """A webhook could not be called, and its failure is to be ignored."""
+
+
+class Caller:
+    """Calls the webhooks of one type."""
+
+    def __init__(
+        self,
+        client: WebhookClient,
+        clock: Clock,
+        new_uid: Callable[[], str],
+        metrics: WebhookMetrics,
+        logger: Logger,
+        *,
+        is_mutating: bool,
+    ) -> None:
+        """Call by a client; new_uid: makes the uids of requests."""
+        self._client: Final = client
+        self._clock: Final = clock
+        self._new_uid: Final = new_uid
+        self._metrics: Final = metrics
+        self._logger: Final = logger
+        self._is_mutating: Final = is_mutating
+        self.type: Final = "admit" if is_mutating else "validating"
+
+    async def call(self, hook: Hook, request: AdmissionRequest, text: bytes) -> Verdict:
+        """Return what a webhook says of a request, that it is allowed.
+
+        text: the request as it is written for the webhook. Raises ApiError, and FailedOpenError.
+        """
+        began = self._clock.monotonic_ns()
+        code, error_type = 200, ""
+        try:
+            verdict = await self._ask(hook, request, text)
+            _check(hook.name, verdict)
+        except CallError as error:
+            code = _FAILED_CODE
+            if hook.ignores_failure:
+                self._fail_open(hook, error)
+                raise FailedOpenError from error
+            error_type = CALLING_ERROR
+            self._logger.warning("a webhook cannot be called", webhook=hook.name, error=str(error))
+            raise status.internal_error(
+                f"failed calling webhook {quote(hook.name)}: {error}"
+            ) from (error)
+        except ApiError as error:
+            code, error_type = error.code, NO_ERROR
+            raise
+        except BaseException:
+            code, error_type = 0, SERVER_ERROR
+            raise
+        finally:
+            took_ns = self._clock.monotonic_ns() - began
+            self._metrics.add(hook.name, self.type, request.operation, code, error_type, took_ns)
+        for name, value in verdict.annotations.items():
+            request.annotations[f"{hook.name}/{name}"] = value
+        return verdict
+
+    async def _ask(self, hook: Hook, request: AdmissionRequest, text: bytes) -> Verdict:
+        if request.is_dry_run and not hook.is_safe_on_dry_run:
+            raise status.bad_request(
+                f"admission webhook {quote(hook.name)} does not support dry run"
+            )
+        if hook.fault:
+            raise CallError(hook.fault)
+        uid = self._new_uid()
+        body = review_body(text, uid, hook.review_version)
+        try:
+            answer = await self._client.post(
+                hook.address, f"?timeout={hook.timeout_s}s", body, timeout_s=hook.timeout_s
+            )
+            verdict = read_verdict(answer, uid, hook.review_version, is_mutating=self._is_mutating)
+        except CallError as error:
+            raise CallError(f"failed to call webhook: {error}") from error
+        except InvalidResponseError as error:
+            raise CallError(f"received invalid webhook response: {error}") from error
+        request.warnings += verdict.warnings
+        return verdict
+
+    def _fail_open(self, hook: Hook, error: CallError) -> None:
+        self._metrics.count_failed_open(hook.name, self.type)
+        self._logger.warning(
+            "a webhook cannot be called, which is ignored", webhook=hook.name, error=str(error)
+        )
+
+
+def request_of(request: AdmissionRequest, place: Place, new: Obj | None, old: Obj | None) -> bytes:
+    """Return a request as a webhook sees it, without its uid.
+
+    new, old: the objects in the version of the place.
+    """
+    assert request.versions is not None, "webhooks are asked within requests"
+    own = request.versions.places[0]
+    below = request.subresource
+    found: dict[str, Any] = {"kind": _kind(place.kind), "resource": _resource(place)}
+    if below:
+        found["subResource"] = below
+    found["requestKind"], found["requestResource"] = _kind(own.kind), _resource(own)
+    if below:
+        found["requestSubResource"] = below
+    if request.name:
+        found["name"] = request.name
+    if request.namespace:
+        found["namespace"] = request.namespace
+    found["operation"] = request.operation
+    found["userInfo"] = request.user.to_object()
+    found["object"], found["oldObject"] = new, old
+    found["dryRun"] = request.is_dry_run
+    found["options"] = request.options or None
+    return request_text(found)
+
+
+def _kind(kind: Kind) -> Mapping[str, str]:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
+
+
+def _resource(place: Place) -> Mapping[str, str]:
+    return {"group": place.group, "version": place.version, "resource": place.resource}
+
+
+def _check(name: str, verdict: Verdict) -> None:
+    """Raise the error of a webhook that refuses: the Status it gives, in our form."""
+    if verdict.allowed:
+        return
+    given = verdict.status
+    told = f"admission webhook {quote(name)} denied the request"
+    found: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **(given or {})}
+    why = found.get("message") or found.get("reason")
+    found["message"] = f"{told}: {why}" if why else f"{told} without explanation"
+    if (found.get("code") or 0) < 400:
+        found["code"] = 400
+    if found.get("status") in (None, "", "Success"):
+        found["status"] = "Failure"
+    order = ("kind", "apiVersion", "metadata", "status", "message", "reason", "details", "code")
+    raise ApiError({each: found[each] for each in order if each in found})

@@ -1,0 +1,64 @@
+"""Whether a webhook whose rules match is to be called: selectors and match conditions."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Final, Protocol
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.policy.admission.matching import (
+    is_of_object,
+    labels_of,
+    needs_namespace,
+    own_labels,
+)
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj
+from kvstack.apiserver.policy.admission.resources import NAMESPACES
+from kvstack.apiserver.policy.admission.webhooks.hooks import Hook
+from kvstack.apiserver.policy.ports import LiveObjects, ObjectView
+
+
+class ConditionError(Exception):
+    """Match conditions could not be evaluated; the text says why."""
+
+
+class Conditions(Protocol):
+    """Evaluates match conditions."""
+
+    def hold(
+        self,
+        conditions: Sequence[Obj],
+        request: AdmissionRequest,
+        new: Obj | None,
+        old: Obj | None,
+    ) -> bool | Awaitable[bool]:
+        """Tell whether all hold; raises ConditionError. new, old: as the webhook is shown them."""
+        ...
+
+
+class Selection:
+    """Applies selectors."""
+
+    def __init__(self, view: ObjectView, live: LiveObjects) -> None:
+        """Look for namespaces in the view, and wait for one that is not there yet."""
+        self._view: Final = view
+        self._live: Final = live
+
+    async def selects(self, hook: Hook, request: AdmissionRequest) -> bool:
+        """Tell whether the selectors of a webhook match; raises ApiError."""
+        if needs_namespace(hook.namespaces, request):
+            labels = await self._namespace_labels(request)
+            if not hook.namespaces.matches(labels):
+                return False
+        return is_of_object(hook.objects, request)
+
+    async def _namespace_labels(self, request: AdmissionRequest) -> Mapping[str, str]:
+        labels = own_labels(request)
+        if labels is not None:
+            return labels
+        name = request.namespace or request.name
+        found = self._view.get(NAMESPACES, "", name)
+        if found is None:
+            await self._live.catch_up()
+            found = self._view.get(NAMESPACES, "", name)
+        if found is None:
+            raise status.not_found(NAMESPACES, name)
+        return labels_of(found)

@@ -1,0 +1,125 @@
+"""Events that are passed on in batches, later: whoever is audited does not wait for it.
+
+    up to `size` events, or what has come within `wait_s` ──► throttled ──► sink
+
+What finds the buffer full is lost, and counted.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.policy.audit.sinks import Errors, Obj, Sink
+
+STOP_S: Final = 30.0
+"""How long a stop waits for what is buffered."""
+
+
+class Batching(NamedTuple):
+    """Numbers of a buffer."""
+
+    buffer: int = 10_000
+    size: int = 400
+    wait_s: float = 30.0
+    throttles: bool = True
+    qps: float = 10.0
+    burst: int = 15
+
+
+class Buffered:
+    """A sink that takes events at once."""
+
+    name = "buffered"
+
+    def __init__(
+        self, to: Sink, errors: Errors, batching: Batching, *, is_parallel: bool = False
+    ) -> None:
+        """Pass on to a sink; is_parallel: without waiting until the last batch was taken."""
+        self._to: Final = to
+        self._errors: Final = errors
+        self._batching: Final = batching
+        self._is_parallel: Final = is_parallel
+        self._events: deque[Obj] = deque()
+        self._arrived = asyncio.Event()
+        self._full = asyncio.Event()
+        self._is_stopping = False
+        self._tokens = float(batching.burst)
+        self._tokens_at: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def process(self, events: Sequence[Obj]) -> bool:
+        """Take events."""
+        room = self._batching.buffer - len(self._events)
+        if len(events) > room:
+            self._errors.add(self.name, "audit buffer queue blocked", len(events) - room)
+        self._events.extend(events[: max(room, 0)])
+        self._arrived.set()
+        if len(self._events) >= self._batching.size:
+            self._full.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="audit batches")
+        return True
+
+    async def stop(self) -> None:
+        """Pass on what is left, for a while."""
+        self._is_stopping = True
+        self._arrived.set()
+        self._full.set()
+        if self._task is not None:
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await self._task
+                    await asyncio.gather(*self._sending)
+            except TimeoutError:
+                self._errors.add(self.name, "the time to stop is over", len(self._events))
+        await self._to.stop()
+
+    async def _run(self) -> None:
+        batching = self._batching
+        while self._events or not self._is_stopping:
+            self._arrived.clear()
+            if not self._events:
+                await self._arrived.wait()
+                continue
+            if batching.size > 1 and len(self._events) < batching.size and not self._is_stopping:
+                await self._wait_for_more(batching.wait_s)
+            await self._throttle()
+            count = min(batching.size, len(self._events))
+            batch = [self._events.popleft() for _ in range(count)]
+            if self._is_parallel:
+                task = asyncio.create_task(self._send(batch), name="audit batch")
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
+            else:
+                await self._send(batch)
+
+    async def _wait_for_more(self, wait_s: float) -> None:
+        self._full.clear()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._full.wait()
+        except TimeoutError:
+            pass  # then those that are there go
+
+    async def _throttle(self) -> None:
+        batching = self._batching
+        if not batching.throttles:
+            return
+        loop = asyncio.get_running_loop()
+        while True:
+            now = loop.time()
+            since = now if self._tokens_at is None else self._tokens_at
+            came = (now - since) * batching.qps
+            self._tokens = min(self._tokens + came, float(batching.burst))
+            self._tokens_at = now
+            if self._tokens >= 1 or self._is_stopping:
+                self._tokens -= 1
+                return
+            await asyncio.sleep((1 - self._tokens) / batching.qps)
+
+    async def _send(self, batch: list[Obj]) -> None:
+        found = self._to.process(batch)
+        if not isinstance(found, bool):
+            await found

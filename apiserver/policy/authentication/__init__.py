@@ -1,0 +1,1 @@
+"""Authentication: whose a request is."""

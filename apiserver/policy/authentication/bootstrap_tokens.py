@@ -1,0 +1,88 @@
+"""Tokens of nodes that are just joining: `abcdef.0123456789abcdef`, kept in Secrets of kube-system.
+
+    Secret bootstrap-token-abcdef, type bootstrap.kubernetes.io/token
+        token-id, token-secret, usage-bootstrap-authentication: "true"
+        expiration, auth-extra-groups
+
+A token that does not fit its Secret is nobody's; nothing tells which part was wrong.
+"""
+
+import base64
+import binascii
+import hmac
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.times import TimeError, parse_time
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.policy.authentication.results import Found, Identified, shared
+from kvstack.apiserver.policy.ports import Clock, Obj, ObjectView
+
+BOOTSTRAPPERS: Final = "system:bootstrappers"
+
+_TOKEN: Final = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})", re.ASCII)
+_GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]", re.ASCII)
+_SECRETS: Final = GroupResource("", "secrets")
+_NAMESPACE: Final = "kube-system"
+_TYPE: Final = "bootstrap.kubernetes.io/token"
+
+
+class BootstrapTokens:
+    """Authenticates bootstrap tokens."""
+
+    def __init__(self, view: ObjectView, api_audiences: Sequence[str], clock: Clock) -> None:
+        """Judge by the Secrets of a view; the tokens are for the audiences of the API only."""
+        self._view: Final = view
+        self._audiences: Final = tuple(api_audiences)
+        self._clock: Final = clock
+
+    def authenticate(self, token: str, audiences: Sequence[str]) -> Found:
+        """Return whose the token is; None: it is of another kind, or no good."""
+        accepted = shared(self._audiences, audiences)
+        parts = _TOKEN.fullmatch(token)
+        if parts is None or (self._audiences and not accepted):
+            return None
+        token_id, secret_part = parts.groups()
+        secret = self._view.get(_SECRETS, _NAMESPACE, f"bootstrap-token-{token_id}")
+        if secret is None or not self._fits(secret, token_id, secret_part):
+            return None
+        groups = _groups(_text(secret, "auth-extra-groups"))
+        if groups is None:
+            return None
+        return Identified(User(f"system:bootstrap:{token_id}", groups=groups), accepted)
+
+    def _fits(self, secret: Obj, token_id: str, secret_part: str) -> bool:
+        return (
+            secret["metadata"].get("deletionTimestamp") is None
+            and secret.get("type") == _TYPE
+            and hmac.compare_digest(_text(secret, "token-secret").encode(), secret_part.encode())
+            and _text(secret, "token-id") == token_id
+            and not self._is_over(_text(secret, "expiration"))
+            and _text(secret, "usage-bootstrap-authentication") == "true"
+        )
+
+    def _is_over(self, expiration: str) -> bool:
+        if not expiration:
+            return False
+        try:
+            return parse_time(expiration).seconds * 1000 <= self._clock.unix_ms()
+        except TimeError:
+            return True
+
+
+def _text(secret: Obj, member: str) -> str:
+    """Return a text of a Secret; empty: it is not there, or no text."""
+    try:
+        return base64.b64decode((secret.get("data") or {}).get(member) or "").decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _groups(listed: str) -> tuple[str, ...] | None:
+    """Return the groups of a token, sorted; None: one may not be given."""
+    extra = {each for each in listed.split(",") if each}
+    if not all(_GROUP.fullmatch(each) for each in extra):
+        return None
+    return tuple(sorted({BOOTSTRAPPERS, *extra}))

@@ -1,0 +1,167 @@
+"""Whose a client certificate is: its subject, if an authority of the cluster signed it.
+
+    CN=bob, O=devs, O=ops   → User("bob", groups=("devs", "ops"))
+
+The chain is judged here and not by TLS alone, so that authorities can be replaced and certificates
+end while a connection goes on. A chain that was found good is remembered until its first
+certificate ends, or the authorities change. Certificates without a purpose are good for any.
+"""
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509 import verification
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.policy.authentication.results import AuthenticationError
+from kvstack.apiserver.policy.ports import Clock
+from kvstack.apiserver.policy.service_accounts.claims import CREDENTIAL_ID
+
+REMEMBERED_MAX: Final = 8192
+CHAIN_LENGTH_MAX: Final = 10
+
+_UID: Final = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
+_PURPOSES: Final = frozenset(
+    (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE)
+)
+_UNREADABLE: Final = (
+    ValueError,
+    UnsupportedAlgorithm,
+    verification.VerificationError,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+# What a cluster's own certificates carry is not what the web demands of its: mostly no alternative
+# names and often no key identifiers. That an authority says that it is one is always required.
+_OF_AUTHORITIES: Final = verification.ExtensionPolicy.permit_all().require_present(
+    x509.BasicConstraints, verification.Criticality.AGNOSTIC, None
+)
+_OF_CLIENTS: Final = verification.ExtensionPolicy.permit_all()
+
+
+class ClientCertificate(NamedTuple):
+    """A certificate that an authority vouches for."""
+
+    certificate: x509.Certificate
+    expires: float
+    """When the first certificate of its chain ends, seconds since 1970."""
+
+    @property
+    def common_name(self) -> str:
+        """The CN of its subject; empty if there is none."""
+        names = _values(self.certificate.subject, NameOID.COMMON_NAME)
+        return names[-1] if names else ""
+
+
+class Authorities:
+    """The certificates of authorities that vouch for clients."""
+
+    def __init__(self, pem: bytes, clock: Clock) -> None:
+        """Read them; ValueError if there is none."""
+        self._clock: Final = clock
+        self._store, self._pem = _read(pem), pem
+        self._remembered: dict[tuple[bytes, ...], ClientCertificate] = {}
+
+    def replace(self, pem: bytes) -> None:
+        """Put others in their place; ValueError, and no change, if there is none."""
+        if pem != self._pem:
+            self._store, self._pem = _read(pem), pem
+            self._remembered.clear()
+
+    @property
+    def pem(self) -> bytes:
+        """The certificates as they were read."""
+        return self._pem
+
+    def verify(self, chain: tuple[bytes, ...]) -> ClientCertificate:
+        """Return the first certificate of a chain in DER; raises AuthenticationError."""
+        now = self._clock.unix_ms() / 1000
+        known = self._remembered.get(chain)
+        if known is None:
+            known = self._verified(chain, now)
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[chain] = known
+        elif now > known.expires:
+            del self._remembered[chain]
+            return self.verify(chain)
+        return known
+
+    def _verified(self, chain: tuple[bytes, ...], now: float) -> ClientCertificate:
+        if len(chain) > CHAIN_LENGTH_MAX:
+            raise AuthenticationError("x509: the client's chain is too long")
+        try:
+            own, *others = [x509.load_der_x509_certificate(each) for each in chain]
+            verifier = (
+                verification.PolicyBuilder()
+                .store(self._store)
+                .time(datetime.fromtimestamp(now, UTC))
+                .extension_policies(ca_policy=_OF_AUTHORITIES, ee_policy=_OF_CLIENTS)
+                .build_client_verifier()
+            )
+            found = verifier.verify(own, others).chain
+            for each in found:
+                _check_purpose(each)
+        except _UNREADABLE as error:
+            raise AuthenticationError(f"x509: {error}") from None
+        ends = min(each.not_valid_after_utc.timestamp() for each in found)
+        return ClientCertificate(own, ends)
+
+
+class CertificateUsers:
+    """Tells the users that subjects of certificates stand for."""
+
+    def __init__(self, authorities: Authorities) -> None:
+        """Take certificates that these authorities vouch for."""
+        self.authorities: Final = authorities
+        self._users: dict[bytes, User | None] = {}
+
+    def authenticate(self, chain: tuple[bytes, ...]) -> User | None:
+        """Return the user; None: the subject has no name. Raises AuthenticationError."""
+        verified = self.authorities.verify(chain)
+        if chain[0] not in self._users:
+            if len(self._users) >= REMEMBERED_MAX:
+                self._users.clear()
+            self._users[chain[0]] = _user(verified, chain[0])
+        return self._users[chain[0]]
+
+
+def _user(client: ClientCertificate, der: bytes) -> User | None:
+    name = client.common_name
+    if not name:
+        return None
+    subject = client.certificate.subject
+    uids = _values(subject, _UID)
+    if len(uids) > 1:
+        raise AuthenticationError(f"expected 1 UID, but found multiple: [{' '.join(uids)}]")
+    if uids == [""]:
+        raise AuthenticationError("UID cannot be an empty string")
+    groups = tuple(_values(subject, NameOID.ORGANIZATION_NAME))
+    fingerprint = f"X509SHA256={hashlib.sha256(der).hexdigest()}"
+    return User(name, uids[0] if uids else "", groups, {CREDENTIAL_ID: (fingerprint,)})
+
+
+def _values(subject: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
+    found = [each.value for each in subject.get_attributes_for_oid(oid)]
+    texts = [each for each in found if isinstance(each, str)]
+    if oid == _UID and len(texts) < len(found):
+        raise AuthenticationError("unable to parse UID into a string")
+    return texts
+
+
+def _check_purpose(certificate: x509.Certificate) -> None:
+    try:
+        purposes = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return
+    if _PURPOSES.isdisjoint(purposes):
+        raise AuthenticationError("x509: certificate specifies an incompatible key usage")
+
+
+def _read(pem: bytes) -> verification.Store:
+    return verification.Store(x509.load_pem_x509_certificates(pem))

@@ -1,0 +1,79 @@
+"""Tokens of one issuer.
+
+    token ──► its issuer? ──► key known? ──► signature ──► audience, times ──► claims ──► user
+                                 └──► keys are fetched
+
+A token of another issuer is somebody else's to judge.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKeys
+from kvstack.apiserver.policy.authentication.jwt.mapping import user_of
+from kvstack.apiserver.policy.authentication.jwt.settings import JwtSettings
+from kvstack.apiserver.policy.authentication.jwt.verifying import (
+    Claims,
+    Unverified,
+    check_claims,
+    read_token,
+    signed_claims,
+)
+from kvstack.apiserver.policy.authentication.results import (
+    AuthenticationError,
+    Found,
+    Identified,
+    shared,
+)
+from kvstack.apiserver.policy.ports import Clock
+
+
+class JwtTokens:
+    """Authenticates tokens of one issuer."""
+
+    def __init__(
+        self, settings: JwtSettings, keys: IssuerKeys, api_audiences: Sequence[str], clock: Clock
+    ) -> None:
+        """Believe what these keys signed; the tokens are for the audiences of the API only."""
+        self.settings: Final = settings
+        self.keys: Final = keys
+        self._api_audiences: Final = tuple(api_audiences)
+        self._clock: Final = clock
+
+    def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
+        """Return whose the token is; raises AuthenticationError."""
+        unverified = read_token(token)
+        if unverified is None or unverified.issuer != self.settings.issuer:
+            return None
+        accepted = shared(self._api_audiences, audiences)
+        if self._api_audiences and not accepted:
+            return None
+        if unverified.algorithm not in self.settings.algorithms:
+            raise AuthenticationError(
+                "oidc: verify token: oidc: id token signed with unsupported algorithm,"
+                f" got {quote(unverified.algorithm)}"
+            )
+        claims = self._claims(unverified)
+        if claims is None:
+            return self._fetch(unverified, accepted)
+        return self._identified(claims, accepted)
+
+    def _claims(self, unverified: Unverified) -> Claims | None:
+        return signed_claims(unverified, self.keys.known(unverified.key_id, unverified.algorithm))
+
+    async def _fetch(self, unverified: Unverified, accepted: tuple[str, ...]) -> Identified:
+        """Judge by keys that may be newer."""
+        claims = self._claims(unverified) if await self.keys.refresh() else None
+        if claims is None:
+            raise AuthenticationError(
+                "oidc: verify token: failed to verify signature: failed to verify id token"
+                " signature"
+            )
+        return self._identified(claims, accepted)
+
+    def _identified(self, claims: Claims, accepted: tuple[str, ...]) -> Identified:
+        settings = self.settings
+        now_s = self._clock.unix_ms() / 1000
+        check_claims(claims, settings.issuer, settings.audiences, now_s)
+        return Identified(user_of(settings, claims), accepted)

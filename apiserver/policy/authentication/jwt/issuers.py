@@ -1,0 +1,36 @@
+"""Tokens of several issuers, which may change while the server runs."""
+
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final
+
+from kvstack.apiserver.policy.authentication.jwt.authenticator import JwtTokens
+from kvstack.apiserver.policy.authentication.jwt.verifying import read_token
+from kvstack.apiserver.policy.authentication.results import Found
+
+
+class Issuers:
+    """Asks the authenticator of a token's issuer."""
+
+    def __init__(self) -> None:
+        """Know of no issuer."""
+        self._by_issuer: Final[dict[str, JwtTokens]] = {}
+
+    @property
+    def all(self) -> list[JwtTokens]:
+        """The authenticators of all issuers."""
+        return list(self._by_issuer.values())
+
+    def replace(self, members: Iterable[JwtTokens]) -> list[JwtTokens]:
+        """Know others from now on; return those that are known no more."""
+        old = self.all
+        self._by_issuer.clear()
+        self._by_issuer.update((each.settings.issuer, each) for each in members)
+        return [each for each in old if each not in self.all]
+
+    def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
+        """Return whose the token is; raises AuthenticationError."""
+        if not self._by_issuer:
+            return None
+        unverified = read_token(token)
+        member = None if unverified is None else self._by_issuer.get(unverified.issuer)
+        return None if member is None else member.authenticate(token, audiences)

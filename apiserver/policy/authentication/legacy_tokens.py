@@ -1,0 +1,175 @@
+"""Tokens of service accounts that are kept in Secrets, as clusters had them before TokenRequest.
+
+Such a token has no end. It holds while the Secret that it came in is there with the same token, and
+the account with the same UID. The day of its last use becomes a label of the Secret.
+"""
+
+import base64
+import hmac
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.times import format_time
+from kvstack.apiserver.policy.attributes import parse_service_account
+from kvstack.apiserver.policy.authentication.results import (
+    AuthenticationError,
+    Found,
+    Identified,
+)
+from kvstack.apiserver.policy.authentication.service_account_tokens import (
+    ACCOUNTS,
+    SECRETS,
+    OutdatedError,
+    TokenVerifier,
+)
+from kvstack.apiserver.policy.ports import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.service_accounts.claims import (
+    ClaimsError,
+    LegacyClaims,
+    parse_legacy_claims,
+)
+
+LAST_USED: Final = "kubernetes.io/legacy-token-last-used"
+INVALID_SINCE: Final = "kubernetes.io/legacy-token-invalid-since"
+_DAY_S: Final = 86_400
+_PENDING_MAX: Final = 10_000
+_AUTO_GENERATED: Final = (
+    "Use tokens from the TokenRequest API or manually created secret-based tokens instead of"
+    " auto-generated secret-based tokens."
+)
+
+
+class LegacyTokens:
+    """Authenticates tokens of the legacy issuer."""
+
+    def __init__(
+        self,
+        verifier: TokenVerifier,
+        view: ObjectView,
+        live: LiveObjects,
+        clock: Clock,
+        *,
+        looks_up: bool = True,
+    ) -> None:
+        """Judge by the objects of the view; looks_up: whether these matter at all."""
+        self._verifier: Final = verifier
+        self._view: Final = view
+        self._live: Final = live
+        self._clock: Final = clock
+        self._looks_up: Final = looks_up
+        self._used: dict[tuple[str, str], str] = {}
+        self.uses: Final[Counter[str]] = Counter()
+        """How often tokens were used that were made by hand (`manual`), by the controller of tokens
+        (`auto`), or marked invalid since (`invalid_auto`)."""
+
+    def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
+        """Return whose the token is; raises AuthenticationError."""
+        verified = self._verifier.verify(token, audiences)
+        if verified is None:
+            return None
+        try:
+            claims = parse_legacy_claims(verified.payload)
+        except ClaimsError as error:
+            raise AuthenticationError(str(error)) from None
+        _check(claims)
+        if not self._looks_up:
+            return Identified(claims.user(), verified.audiences)
+        try:
+            return self._identified(token, claims, verified.audiences)
+        except OutdatedError:
+            return self._look_again(token, claims, verified.audiences)
+
+    async def write_last_uses(self) -> None:
+        """Label the Secrets whose tokens were used; to be called now and again."""
+        while self._used:
+            (namespace, name), day = self._used.popitem()
+            secret = self._view.get(SECRETS, namespace, name)
+            if secret is None or _labels(secret).get(LAST_USED) == day:
+                continue
+            metadata = {**secret["metadata"], "labels": {**_labels(secret), LAST_USED: day}}
+            try:
+                await self._live.replace(SECRETS, {**secret, "metadata": metadata})
+            except ApiError as error:
+                # The next use brings it up again if it was a conflict; a Secret may be gone.
+                if error.code not in {404, 409}:
+                    raise
+
+    async def _look_again(
+        self, token: str, claims: LegacyClaims, audiences: tuple[str, ...]
+    ) -> Identified:
+        await self._live.catch_up()
+        return self._identified(token, claims, audiences)
+
+    def _identified(
+        self, token: str, claims: LegacyClaims, audiences: tuple[str, ...]
+    ) -> Identified:
+        secret = self._checked_secret(token, claims)
+        account = self._checked_account(claims)
+        self._note_use(secret)
+        name, labels = claims.secret, _labels(secret)
+        is_listed = any(each.get("name") == name for each in account.get("secrets") or ())
+        if labels.get(INVALID_SINCE):
+            self.uses["invalid_auto"] += 1
+            owner = f"{claims.namespace}/{claims.account.name}"
+            raise AuthenticationError(
+                f"the token in secret {claims.namespace}/{name} for service account {owner} has"
+                " been marked invalid. Use tokens from the TokenRequest API or manually created"
+                f" secret-based tokens, or remove the '{INVALID_SINCE}' label from the secret to"
+                " temporarily allow use of this token"
+            )
+        self.uses["auto" if is_listed else "manual"] += 1
+        kind = "autogenerated" if is_listed else "manual"
+        annotations = {f"authentication.k8s.io/legacy-token-{kind}-secret": name}
+        warnings = (_AUTO_GENERATED,) if is_listed else ()
+        return Identified(claims.user(), audiences, warnings, annotations)
+
+    def _checked_secret(self, token: str, claims: LegacyClaims) -> Obj:
+        secret = self._view.get(SECRETS, claims.namespace, claims.secret)
+        if secret is None or secret["metadata"].get("deletionTimestamp"):
+            raise OutdatedError("Token has been invalidated")
+        kept = base64.b64decode((secret.get("data") or {}).get("token") or "")
+        if not hmac.compare_digest(kept, token.encode()):
+            raise OutdatedError("Token does not match server's copy")
+        return secret
+
+    def _checked_account(self, claims: LegacyClaims) -> Obj:
+        namespace, (name, uid) = claims.namespace, claims.account
+        account = self._view.get(ACCOUNTS, namespace, name)
+        if account is None:
+            raise OutdatedError(f'serviceaccounts "{name}" not found')
+        if account["metadata"].get("deletionTimestamp"):
+            raise OutdatedError(f"ServiceAccount {namespace}/{name} has been deleted")
+        found = account["metadata"].get("uid", "")
+        if found != uid:
+            raise OutdatedError(f"ServiceAccount UID ({found}) does not match claim ({uid})")
+        return account
+
+    def _note_use(self, secret: Obj) -> None:
+        now = self._clock.unix_ms() / 1000
+        today = format_time(now)[:10]
+        # Clocks of several API servers need not agree on midnight.
+        if _labels(secret).get(LAST_USED) in {today, format_time(now + _DAY_S)[:10]}:
+            return
+        if len(self._used) < _PENDING_MAX:
+            metadata = secret["metadata"]
+            self._used[metadata["namespace"], metadata["name"]] = today
+
+
+def _labels(secret: Obj) -> dict[str, str]:
+    return secret["metadata"].get("labels") or {}
+
+
+def _check(claims: LegacyClaims) -> None:
+    for value, name in (
+        (claims.subject, "sub"),
+        (claims.namespace, "namespace"),
+        (claims.secret, "secretName"),
+        (claims.account.name, "serviceAccountName"),
+        (claims.account.uid, "serviceAccountUID"),
+    ):
+        if not value:
+            raise AuthenticationError(f"{name} claim is missing")
+    if parse_service_account(claims.subject) != (claims.namespace, claims.account.name):
+        raise AuthenticationError("sub claim is invalid")

@@ -1,0 +1,121 @@
+"""All authenticators of bearer tokens, asked in order, and what they said remembered for a while.
+
+    token ──► remembered? ──► static ──► legacy ──► service accounts ──► bootstrap ──► …
+
+The first that knows the token decides. Errors of others are told only if none does. Only who was
+identified is remembered, for ten seconds: so long may a token outlive what revokes it.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeAlias
+
+from kvstack.apiserver.policy.attributes import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
+from kvstack.apiserver.policy.authentication.results import (
+    AuthenticationError,
+    Found,
+    Identified,
+    TokenAuthenticator,
+    combined,
+)
+from kvstack.apiserver.policy.ports import Clock
+
+REMEMBERED_NS: Final = 10_000_000_000
+REMEMBERED_MAX: Final = 16_384
+TOKEN_LENGTH_MAX: Final = 65_536
+"""Longer texts are no tokens of anybody."""
+
+_Key: TypeAlias = tuple[str, tuple[str, ...]]
+
+
+class TokenChain:
+    """Authenticates bearer tokens of all kinds; the user has the group of all authenticated."""
+
+    def __init__(self, members: Sequence[TokenAuthenticator], clock: Clock) -> None:
+        """Take the members in the order in which they are asked."""
+        self._members: Final = tuple(members)
+        self._clock: Final = clock
+        self._remembered: dict[_Key, tuple[Identified, int]] = {}
+
+    def authenticate(
+        self, token: str, audiences: tuple[str, ...]
+    ) -> Identified | Awaitable[Identified]:
+        """Return whose the token is; raises AuthenticationError."""
+        known = self._remembered.get((token, audiences))
+        if known is not None and self._clock.monotonic_ns() < known[1]:
+            return known[0]
+        if len(token) > TOKEN_LENGTH_MAX:
+            raise invalid_token()
+        return self._ask(token, audiences, 0, [])
+
+    def forget(self) -> None:
+        """Forget who was identified, as other authenticators may decide from now on."""
+        self._remembered.clear()
+
+    def _ask(
+        self,
+        token: str,
+        audiences: tuple[str, ...],
+        position: int,
+        errors: list[AuthenticationError],
+    ) -> Identified | Awaitable[Identified]:
+        """Ask the members from a position on."""
+        for member in self._members[position:]:
+            position += 1
+            try:
+                found = member.authenticate(token, audiences)
+            except AuthenticationError as error:
+                errors.append(error)
+                continue
+            if isinstance(found, Identified):
+                return self._remember(token, audiences, found)
+            if found is not None:
+                return self._wait(token, audiences, position, found, errors)
+        raise _failure(errors)
+
+    async def _wait(
+        self,
+        token: str,
+        audiences: tuple[str, ...],
+        position: int,
+        waiting: Awaitable[Found],
+        errors: list[AuthenticationError],
+    ) -> Identified:
+        """Wait for one member, and ask those from a position on."""
+        try:
+            found = await waiting
+        except AuthenticationError as error:
+            errors.append(error)
+        else:
+            if found is not None:
+                return self._remember(token, audiences, found)
+        rest = self._ask(token, audiences, position, errors)
+        return rest if isinstance(rest, Identified) else await rest
+
+    def _remember(self, token: str, audiences: tuple[str, ...], found: Identified) -> Identified:
+        identified = found._replace(user=with_group_of_authenticated(found.user))
+        now = self._clock.monotonic_ns()
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._forget_old(now)
+        self._remembered[token, audiences] = identified, now + REMEMBERED_NS
+        return identified
+
+    def _forget_old(self, now: int) -> None:
+        kept = {key: value for key, value in self._remembered.items() if now < value[1]}
+        self._remembered = kept if len(kept) < REMEMBERED_MAX else {}
+
+
+def with_group_of_authenticated(user: User) -> User:
+    """Return a user with the group of all who are authenticated, or of all who are not."""
+    if user.name == ANONYMOUS or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
+        return user
+    return user._replace(groups=(*user.groups, AUTHENTICATED))
+
+
+def invalid_token() -> AuthenticationError:
+    """Return what is said of a token that nobody knows."""
+    return AuthenticationError("invalid bearer token")
+
+
+def _failure(errors: list[AuthenticationError]) -> AuthenticationError:
+    # Upstream asks for the token of its own loopback client first, which says this of any other.
+    return combined([invalid_token(), *errors])

@@ -1,0 +1,290 @@
+"""Acting as somebody else, for whoever is allowed to.
+
+    Impersonate-User: jane    Impersonate-Group: devs    Impersonate-Extra-Scopes: view
+
+There are several modes, each with verbs of its own. A mode that constrains needs the verb
+`impersonate-on:<mode>:<verb>` on what is requested, and `impersonate:<mode>` on each part of the
+wanted identity; the oldest mode needs only `impersonate` on each part. The first mode that allows
+it counts; the one that last did for a user is tried first, and what it says is told if none does.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.field_checks import domain_prefixed_path
+from kvstack.apiserver.objects.field_errors import summary
+from kvstack.apiserver.objects.names import check_dns_subdomain
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.attributes import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    NODE_PREFIX,
+    NODES,
+    PRIVILEGED,
+    UNAUTHENTICATED,
+    Attributes,
+    User,
+    parse_service_account,
+    service_account_groups,
+)
+from kvstack.apiserver.policy.authentication.front_proxy import extra_key
+from kvstack.apiserver.policy.authorization.chain import decided
+from kvstack.apiserver.policy.authorization.refusal import refusal
+from kvstack.apiserver.policy.ports import Authorizer
+
+HEADER_PREFIX: Final = "impersonate-"
+"""Of all headers that matter here, in lower case; nobody after this may see them."""
+
+_USER: Final = "impersonate-user"
+_UID: Final = "impersonate-uid"
+_GROUP: Final = "impersonate-group"
+_EXTRA: Final = "impersonate-extra-"
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_NODE_NAME: Final = "authentication.kubernetes.io/node-name"
+_ASSOCIATED_KEYS: Final = "authentication.kubernetes.io/associated-node-keys"
+_MANY: Final = 4
+_REMEMBERED_MAX: Final = 10_000
+
+Applies: TypeAlias = Callable[[User, User], bool]
+"""(wanted, requester): tell whether a mode is for such a wish."""
+
+
+class Impersonated(NamedTuple):
+    """The user that a request goes on as."""
+
+    user: User
+    constraint: str
+    """The verb that allowed it, for the audit log; empty: the oldest mode did."""
+
+
+class _Mode(NamedTuple):
+    name: str
+    applies: Applies
+
+    @property
+    def is_constrained(self) -> bool:
+        return self.name != "legacy"
+
+    @property
+    def verb(self) -> str:
+        return f"impersonate:{self.name}" if self.is_constrained else "impersonate"
+
+
+def wanted_user(headers: Iterable[tuple[str, str]]) -> User | None:
+    """Return the identity that headers ask for, as they say it; None: nobody's.
+
+    Names of headers are in lower case. Raises ApiError 400 if it has no user name.
+    """
+    name = uid = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for header, value in headers:
+        if not header.startswith(HEADER_PREFIX):
+            continue
+        if header == _GROUP:
+            groups.append(value)
+        elif header.startswith(_EXTRA):
+            extra.setdefault(extra_key(header[len(_EXTRA) :]), []).append(value)
+        elif header == _USER and header not in seen:
+            name = value
+        elif header == _UID and header not in seen:
+            uid = value
+        # Of several headers of one name the first counts.
+        seen.add(header)
+    if name:
+        return User(name, uid, tuple(groups), {key: tuple(each) for key, each in extra.items()})
+    if uid or groups or extra:
+        raise status.bad_request(
+            f"requested {_go_syntax(uid, groups, extra)} without impersonating a user name"
+        )
+    return None
+
+
+class Impersonation:
+    """Tells whether requesters may act as the users that they want to be."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        """Ask an authorizer."""
+        self._authorizer: Final = authorizer
+        self._last: dict[str, _Mode] = {}
+
+    async def impersonate(self, wanted: User, attributes: Attributes) -> Impersonated:
+        """Return the user that a request goes on as; raises ApiError 403."""
+        requester = attributes.user
+        last = self._last.get(requester.name)
+        order = _MODES if last is None else (last, *(each for each in _MODES if each != last))
+        refused: status.ApiError | None = None
+        for mode in order:
+            if not mode.applies(wanted, requester):
+                continue
+            try:
+                found = await self._try(mode, wanted, attributes)
+            except status.ApiError as error:
+                refused = refused or error
+                continue
+            self._remember(requester.name, mode)
+            return found
+        raise refused or status.unknown("all impersonation modes failed")
+
+    async def _try(self, mode: _Mode, wanted: User, attributes: Attributes) -> Impersonated:
+        if mode is _ASSOCIATED_NODE:
+            attributes = attributes._replace(user=_without_extra(attributes.user))
+        if mode.is_constrained:
+            verb = f"impersonate-on:{mode.name}:{attributes.verb}"
+            await self._check(attributes._replace(verb=verb))
+        asked = Attributes(attributes.user, mode.verb, version="v1", group=_AUTHENTICATION)
+        named = asked if mode.is_constrained else asked._replace(group="")
+        await self._check(_name_attributes(named, mode, wanted.name))
+        if wanted.uid:
+            await self._check(asked._replace(resource="uids", name=wanted.uid))
+        await self._check_groups(named._replace(resource="groups"), mode, wanted.groups)
+        await self._check_extra(asked._replace(resource="userextras"), mode, wanted.extra)
+        return Impersonated(_completed(wanted, mode), mode.verb if mode.is_constrained else "")
+
+    async def _check_groups(self, asked: Attributes, mode: _Mode, groups: Sequence[str]) -> None:
+        if mode.is_constrained:
+            if "" in groups:
+                raise refusal(asked, "impersonating the empty string group is not allowed")
+            if PRIVILEGED in groups:
+                message = "impersonating the system:masters group is not allowed"
+                raise refusal(asked._replace(name=PRIVILEGED), message)
+            if len(groups) >= _MANY and await self._allows(asked._replace(name="*")):
+                return
+        for group in groups:
+            await self._check(asked._replace(name=group))
+
+    async def _check_extra(
+        self, asked: Attributes, mode: _Mode, extra: Mapping[str, Sequence[str]]
+    ) -> None:
+        if mode.is_constrained:
+            if message := _wrong_extra(extra):
+                raise refusal(asked, message)
+            is_large = sum(map(len, extra.values())) >= _MANY
+            if is_large and await self._allows(asked._replace(subresource="*", name="*")):
+                return
+        for key, values in extra.items():
+            for value in values:
+                await self._check(asked._replace(subresource=key, name=value))
+
+    async def _allows(self, attributes: Attributes) -> bool:
+        return (await decided(self._authorizer, attributes)).allowed
+
+    async def _check(self, attributes: Attributes) -> None:
+        decision = await decided(self._authorizer, attributes)
+        if not decision.allowed:
+            told = (each for each in (decision.error, decision.reason) if each)
+            raise refusal(attributes, ": ".join(told))
+
+    def _remember(self, name: str, mode: _Mode) -> None:
+        if len(self._last) >= _REMEMBERED_MAX:
+            self._last.clear()
+        self._last[name] = mode
+
+
+def _is_only_name(wanted: User) -> bool:
+    return not (wanted.uid or wanted.groups or wanted.extra)
+
+
+def _node_name(user_name: str) -> str:
+    """Return the node whose user this is; empty: it is no node's."""
+    if not user_name.startswith(NODE_PREFIX):
+        return ""
+    name = user_name[len(NODE_PREFIX) :]
+    return "" if check_dns_subdomain(name) else name
+
+
+def _is_own_node(wanted: User, requester: User) -> bool:
+    node = _node_name(wanted.name)
+    return (
+        bool(node)
+        and _is_only_name(wanted)
+        and parse_service_account(requester.name) is not None
+        and requester.extra.get(_NODE_NAME) == (node,)
+    )
+
+
+def _is_node(wanted: User, _requester: User) -> bool:
+    return _is_only_name(wanted) and bool(_node_name(wanted.name))
+
+
+def _is_service_account(wanted: User, _requester: User) -> bool:
+    return _is_only_name(wanted) and parse_service_account(wanted.name) is not None
+
+
+def _is_other(wanted: User, _requester: User) -> bool:
+    return not _node_name(wanted.name) and parse_service_account(wanted.name) is None
+
+
+def _is_any(_wanted: User, _requester: User) -> bool:
+    return True
+
+
+_ASSOCIATED_NODE: Final = _Mode("associated-node", _is_own_node)
+_MODES: Final = (
+    _ASSOCIATED_NODE,
+    _Mode("arbitrary-node", _is_node),
+    _Mode("serviceaccount", _is_service_account),
+    _Mode("user-info", _is_other),
+    _Mode("legacy", _is_any),
+)
+
+
+def _without_extra(requester: User) -> User:
+    # The node is known to be the requester's own; rules shall not depend on which it is.
+    return requester._replace(extra={_ASSOCIATED_KEYS: tuple(sorted(requester.extra))})
+
+
+def _name_attributes(asked: Attributes, mode: _Mode, name: str) -> Attributes:
+    account = parse_service_account(name)
+    if account is not None:
+        namespace, account_name = account
+        return asked._replace(resource="serviceaccounts", namespace=namespace, name=account_name)
+    node = _node_name(name)
+    if mode.is_constrained and node:
+        return asked._replace(resource="nodes", name="*" if mode is _ASSOCIATED_NODE else node)
+    return asked._replace(resource="users", name=name)
+
+
+def _completed(wanted: User, mode: _Mode) -> User:
+    groups = wanted.groups
+    account = parse_service_account(wanted.name)
+    if account is not None and not groups:
+        groups = service_account_groups(account[0])
+    elif mode.is_constrained and _node_name(wanted.name):
+        groups = (NODES,)
+    if wanted.name == ANONYMOUS:
+        added = UNAUTHENTICATED
+    elif UNAUTHENTICATED not in groups:
+        added = AUTHENTICATED
+    else:
+        return wanted._replace(groups=groups)
+    return wanted._replace(groups=groups if added in groups else (*groups, added))
+
+
+def _wrong_extra(extra: Mapping[str, Sequence[str]]) -> str:
+    for key, values in extra.items():
+        if not key:
+            return "impersonating the empty string key in extra is not allowed"
+        if errors := domain_prefixed_path("extra.key", key):
+            return f"impersonating an invalid key in extra is not allowed: {summary(errors)}"
+        if key != key.lower():
+            return f"impersonating a non-lowercase key in extra is not allowed: {quote(key)}"
+        if "" in values:
+            return "impersonating the empty string value in extra is not allowed"
+    return ""
+
+
+def _go_syntax(uid: str, groups: Sequence[str], extra: Mapping[str, Sequence[str]]) -> str:
+    members = ", ".join(f"{quote(key)}:{_go_list(extra[key])}" for key in sorted(extra))
+    shown = f"map[string][]string{{{members}}}" if extra else "map[string][]string(nil)"
+    return (
+        f'&user.DefaultInfo{{Name:"", UID:{quote(uid)}, Groups:{_go_list(groups)}, Extra:{shown}}}'
+    )
+
+
+def _go_list(texts: Sequence[str]) -> str:
+    if not texts:
+        return "[]string(nil)"
+    return f"[]string{{{', '.join(map(quote, texts))}}}"

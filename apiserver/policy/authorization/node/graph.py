@@ -1,0 +1,151 @@
+"""Which objects are related to which node, kept as pods and volumes change.
+
+    node ◄── pod ◄── secret, config map, service account, device claim
+                 ◄── claim ◄── volume ◄── secret
+    node ◄── volume attachment, resource slice, request for a pod's certificate
+
+What a pod refers to is counted for its node, so that a question is one look; only volumes and their
+Secrets are found by following claims.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.authorization.node.references import (
+    CLAIMS,
+    Key,
+    Obj,
+    references_of_pod,
+    secrets_of_volume,
+)
+from kvstack.apiserver.policy.ports import Change, ObjectView
+
+VOLUMES: Final = "persistentvolumes"
+ATTACHMENTS: Final = "volumeattachments"
+SLICES: Final = "resourceslices"
+POD_CERTIFICATES: Final = "podcertificaterequests"
+
+_ON_NODES: Final = (
+    GroupResource("storage.k8s.io", ATTACHMENTS),
+    GroupResource("resource.k8s.io", SLICES),
+    GroupResource("certificates.k8s.io", POD_CERTIFICATES),
+)
+"""Objects whose spec names their node."""
+
+
+class NodeGraph:
+    """The objects that nodes have to do with."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._nodes: dict[Key, dict[str, int]] = {}
+        """By object, how often each node is related to it."""
+        self._pods: dict[tuple[str, str], tuple[str, frozenset[Key]]] = {}
+        self._volumes: dict[str, tuple[Key, tuple[Key, ...]]] = {}
+        """By volume, its claim and its Secrets."""
+        self._volumes_of: dict[Key, set[str]] = {}
+        """By Secret, the volumes that need it."""
+
+    def follow(self, view: ObjectView) -> None:
+        """Take what a view holds, and from now on what changes there."""
+        view.subscribe(GroupResource("", "pods"), self._change_pods)
+        view.subscribe(GroupResource("", VOLUMES), self._change_volumes)
+        for each in _ON_NODES:
+            view.subscribe(each, self._change(each.resource))
+
+    def relates(self, node: str, key: Key) -> bool:
+        """Tell whether an object is related to a node."""
+        if node in self._nodes.get(key, ()):
+            return True
+        if key[0] == VOLUMES:
+            return self._relates_volume(node, key[2])
+        return any(self._relates_volume(node, each) for each in self._volumes_of.get(key, ()))
+
+    def _relates_volume(self, node: str, name: str) -> bool:
+        volume = self._volumes.get(name)
+        return volume is not None and node in self._nodes.get(volume[0], ())
+
+    def _change_pods(self, changes: Sequence[Change]) -> None:
+        for new, old in changes:
+            pod = new or old
+            if pod is None:
+                continue
+            place = pod["metadata"]["namespace"], pod["metadata"]["name"]
+            node = "" if new is None else (new.get("spec") or {}).get("nodeName", "")
+            if new is not None and old is not None and node and _refers_to_the_same(new, old):
+                continue
+            known = self._pods.pop(place, None)
+            if known is not None:
+                self._count(*known, -1)
+            if new is not None and node:
+                references = references_of_pod(new)
+                self._pods[place] = node, references
+                self._count(node, references, 1)
+
+    def _change_volumes(self, changes: Sequence[Change]) -> None:
+        for new, old in changes:
+            volume = new or old
+            if volume is None:
+                continue
+            name = volume["metadata"]["name"]
+            known = self._volumes.pop(name, None)
+            for secret in known[1] if known is not None else ():
+                _discard(self._volumes_of, secret, name)
+            claim = None if new is None else (new.get("spec") or {}).get("claimRef")
+            if new is None or not claim:
+                continue
+            secrets = tuple(secrets_of_volume(new))
+            of_claim = CLAIMS, claim.get("namespace", ""), claim.get("name", "")
+            self._volumes[name] = of_claim, secrets
+            for secret in secrets:
+                self._volumes_of.setdefault(secret, set()).add(name)
+
+    def _change(self, resource: str) -> Callable[[Sequence[Change]], None]:
+        def change(changes: Sequence[Change]) -> None:
+            for obj, count in ((each, count) for pair in changes for each, count in _both(pair)):
+                metadata = obj["metadata"]
+                key = resource, metadata.get("namespace", ""), metadata["name"]
+                if node := (obj.get("spec") or {}).get("nodeName"):
+                    self._count(node, (key,), count)
+
+        return change
+
+    def _count(self, node: str, keys: Iterable[Key], by: int) -> None:
+        for key in keys:
+            nodes = self._nodes.setdefault(key, {})
+            count = nodes.get(node, 0) + by
+            if count > 0:
+                nodes[node] = count
+                continue
+            nodes.pop(node, None)
+            if not nodes:
+                del self._nodes[key]
+
+
+def _both(change: Change) -> Iterable[tuple[dict[str, Any], int]]:
+    if change.previous is not None:
+        yield change.previous, -1
+    if change.object is not None:
+        yield change.object, 1
+
+
+def _refers_to_the_same(new: Obj, old: Obj) -> bool:
+    """Tell whether nothing changed that a pod on a node may change of what it refers to."""
+    spec, old_spec = new["spec"], old.get("spec") or {}
+    status, old_status = new.get("status") or {}, old.get("status") or {}
+    return (
+        spec.get("nodeName") == old_spec.get("nodeName")
+        and new["metadata"].get("uid") == old["metadata"].get("uid")
+        and spec.get("ephemeralContainers") == old_spec.get("ephemeralContainers")
+        and status.get("resourceClaimStatuses") == old_status.get("resourceClaimStatuses")
+        and status.get("extendedResourceClaimStatus")
+        == old_status.get("extendedResourceClaimStatus")
+    )
+
+
+def _discard(sets: dict[Key, set[str]], key: Key, name: str) -> None:
+    found = sets[key]
+    found.discard(name)
+    if not found:
+        del sets[key]

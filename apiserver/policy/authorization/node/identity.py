@@ -1,0 +1,10 @@
+"""Which node a user is: `system:node:<name>` in the group of all nodes."""
+
+from kvstack.apiserver.policy.attributes import NODE_PREFIX, NODES, User
+
+
+def node_of(user: User) -> str | None:
+    """Return the name of the node, perhaps empty; None: the user is no node."""
+    if not user.name.startswith(NODE_PREFIX) or NODES not in user.groups:
+        return None
+    return user.name[len(NODE_PREFIX) :]

@@ -1,0 +1,1 @@
+"""Role-based access control: rules in roles, granted to users and groups by bindings."""

@@ -1,0 +1,147 @@
+"""The roles and bindings that every cluster has, and how existing ones are brought up to them.
+
+    for resource, expected in default_objects():
+        step = reconcile(expected, existing)      None: nothing is to do
+
+Nothing is ever taken away: rules, subjects and selectors that are missing are added, labels and
+annotations that exist keep their values. A binding to another role is made anew. An object whose
+annotation `rbac.authorization.kubernetes.io/autoupdate` is `false` is left alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.authorization.rbac.coverage import missing
+from kvstack.apiserver.policy.authorization.rbac.grants import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    GROUP,
+    ROLE_BINDINGS,
+    ROLES,
+)
+from kvstack.apiserver.policy.authorization.rbac.rules import Rule, compile_rules
+
+Obj = dict[str, Any]
+
+DATA: Final = Path(__file__).resolve().parents[2] / "data" / "rbac.json"
+
+CREATE: Final = "create"
+UPDATE: Final = "update"
+RECREATE: Final = "recreate"
+"""Delete, and create what is given."""
+
+_AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
+_LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_SELECTOR: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"
+_RESOURCES: Final = {
+    "ClusterRole": CLUSTER_ROLES,
+    "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
+    "Role": ROLES,
+    "RoleBinding": ROLE_BINDINGS,
+}
+
+
+class Step(NamedTuple):
+    """What to do with one object."""
+
+    action: str
+    object: Obj
+
+
+def default_objects() -> list[tuple[GroupResource, Obj]]:
+    """Return the objects in the order in which they are made, roles before bindings.
+
+    Those of a namespace need it to be there.
+    """
+    rows = orjson.loads(DATA.read_bytes())
+    return [(_RESOURCES[row["kind"]], _object(row)) for row in rows]
+
+
+def default_rules(cluster_role: str) -> tuple[Rule, ...]:
+    """Return the rules of a ClusterRole that every cluster has, compiled; KeyError: it is none."""
+    roles = {
+        obj["metadata"]["name"]: obj for kind, obj in default_objects() if kind == CLUSTER_ROLES
+    }
+    return compile_rules(roles[cluster_role])
+
+
+def reconcile(expected: Obj, existing: Obj | None) -> Step | None:
+    """Return what makes an existing object (None: there is none) hold what is expected."""
+    if existing is None:
+        return Step(CREATE, expected)
+    metadata = existing.get("metadata") or {}
+    if (metadata.get("annotations") or {}).get(_AUTO_UPDATE) == "false":
+        return None
+    if "roleRef" in expected and expected["roleRef"] != existing.get("roleRef"):
+        return Step(RECREATE, expected)
+    new = dict(existing)
+    new["metadata"] = _merged_metadata(expected["metadata"], metadata)
+    if "roleRef" in expected:
+        _add_subjects(new, expected)
+    else:
+        _add_rules(new, expected)
+        _add_selectors(new, expected)
+    return Step(UPDATE, new) if new != existing else None
+
+
+def _object(row: Mapping[str, Any]) -> Obj:
+    metadata: Obj = {"name": row["name"]}
+    if "namespace" in row:
+        metadata["namespace"] = row["namespace"]
+    metadata["labels"] = {**_LABELS, **row.get("labels", {})}
+    metadata["annotations"] = {_AUTO_UPDATE: "true"}
+    obj: Obj = {"apiVersion": f"{GROUP}/v1", "kind": row["kind"], "metadata": metadata}
+    if "roleRef" in row:
+        if "subjects" in row:
+            obj["subjects"] = row["subjects"]
+        obj["roleRef"] = row["roleRef"]
+        return obj
+    obj["rules"] = row.get("rules")
+    if "aggregationRule" in row:
+        obj["aggregationRule"] = row["aggregationRule"]
+    return obj
+
+
+def _merged_metadata(expected: Obj, existing: Obj) -> Obj:
+    merged = dict(existing)
+    for name in ("labels", "annotations"):
+        merged[name] = {**expected[name], **(existing.get(name) or {})}
+    return merged
+
+
+def _add_subjects(new: Obj, expected: Obj) -> None:
+    existing: Sequence[Obj] = new.get("subjects") or ()
+    added: list[Obj] = []
+    for subject in expected.get("subjects") or ():
+        if subject not in existing and subject not in added:
+            added.append(subject)
+    if added:
+        new["subjects"] = [*existing, *added]
+
+
+def _add_rules(new: Obj, expected: Obj) -> None:
+    existing: Sequence[Obj] = new.get("rules") or ()
+    lacking = missing(existing, expected["rules"] or ())
+    if lacking:
+        new["rules"] = [*existing, *lacking]
+
+
+def _add_selectors(new: Obj, expected: Obj) -> None:
+    if "aggregationRule" not in expected:
+        # What is not meant to be collected from other roles no longer is.
+        new.pop("aggregationRule", None)
+        return
+    existing = (new.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
+    added = [
+        selector
+        for selector in expected["aggregationRule"]["clusterRoleSelectors"]
+        if not any(same(selector, each, _SELECTOR) for each in existing)
+    ]
+    if added:
+        rule = new.get("aggregationRule") or {}
+        new["aggregationRule"] = {**rule, "clusterRoleSelectors": [*existing, *added]}

@@ -1,0 +1,200 @@
+"""Who has which role: bindings by subject, kept as roles and bindings change.
+
+    subject ──► {(namespace, binding): Grant} ──role──► rules
+
+A subject is a user's name or a group; a service account counts as the user that it is. Only the
+entries of what changed are touched, so that a write costs the same however many bindings there are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.attributes import service_account_name
+from kvstack.apiserver.policy.authorization.rbac.rules import Rule, compile_rules
+from kvstack.apiserver.policy.ports import Change, ObjectView
+
+Obj = Mapping[str, Any]
+
+GROUP: Final = "rbac.authorization.k8s.io"
+CLUSTER_ROLES: Final = GroupResource(GROUP, "clusterroles")
+CLUSTER_ROLE_BINDINGS: Final = GroupResource(GROUP, "clusterrolebindings")
+ROLES: Final = GroupResource(GROUP, "roles")
+ROLE_BINDINGS: Final = GroupResource(GROUP, "rolebindings")
+
+_NOBODY: Final[Mapping[tuple[str, str], "Grant"]] = {}
+
+
+class Subject(NamedTuple):
+    """A user or a group."""
+
+    is_group: bool
+    name: str
+
+
+class RoleReference(NamedTuple):
+    """Which role a binding grants."""
+
+    kind: str
+    namespace: str
+    """Empty: of a ClusterRole."""
+    name: str
+
+
+class Grant(NamedTuple):
+    """That a binding gives a role to a subject."""
+
+    namespace: str
+    """Where it counts; empty: everywhere."""
+    binding: str
+    role: RoleReference
+    position: int
+    """Of the subject in the binding."""
+    subject: str
+    """As reasons tell it: `User "bob"`."""
+
+    @property
+    def reason(self) -> str:
+        """Why something is allowed."""
+        kind, name = "ClusterRoleBinding", self.binding
+        if self.namespace:
+            kind, name = "RoleBinding", f"{self.binding}/{self.namespace}"
+        role = f"{self.role.kind} {quote(self.role.name)}"
+        return f"RBAC: allowed by {kind} {quote(name)} of {role} to {self.subject}"
+
+
+class RoleError(Exception):
+    """A binding refers to a role that is not there; the text is upstream's."""
+
+
+class Grants:
+    """All roles and bindings of the cluster."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._changes = 0
+        self._generation = 0
+        self._generations: dict[str, int] = {}
+        """By namespace that changed after the cluster."""
+        self._rules: dict[RoleReference, tuple[Rule, ...]] = {}
+        self._grants: dict[tuple[str, Subject], dict[tuple[str, str], Grant]] = {}
+
+    def follow(self, view: ObjectView) -> None:
+        """Take what a view holds, and from now on what changes there."""
+        view.subscribe(CLUSTER_ROLES, self._change_roles)
+        view.subscribe(ROLES, self._change_roles)
+        view.subscribe(CLUSTER_ROLE_BINDINGS, self._change_bindings)
+        view.subscribe(ROLE_BINDINGS, self._change_bindings)
+
+    def generation(self, namespace: str) -> int:
+        """Return another number after anything changed that counts in a namespace ("": in none)."""
+        return self._generations.get(namespace, self._generation)
+
+    def of(self, name: str, groups: Iterable[str], namespace: str) -> list[Grant]:
+        """Return what counts for a user: bindings of the cluster, then of the namespace, by name.
+
+        Of a binding with several subjects that the user is, the first one counts.
+        """
+        subjects = (Subject(is_group=False, name=name), *(Subject(True, each) for each in groups))
+        found = self._granted("", subjects)
+        return found + self._granted(namespace, subjects) if namespace else found
+
+    def rules(self, role: RoleReference) -> tuple[Rule, ...]:
+        """Return the rules of a role; raises RoleError."""
+        rules = self._rules.get(role)
+        if rules is not None:
+            return rules
+        if role.kind not in {"Role", "ClusterRole"}:
+            raise RoleError(f"unsupported role reference kind: {quote(role.kind)}")
+        raise RoleError(f"{role.kind.lower()}.{GROUP} {quote(role.name)} not found")
+
+    def _granted(self, namespace: str, subjects: Iterable[Subject]) -> list[Grant]:
+        found: dict[tuple[str, str], Grant] = {}
+        for subject in subjects:
+            for key, grant in self._grants.get((namespace, subject), _NOBODY).items():
+                known = found.get(key)
+                if known is None or grant.position < known.position:
+                    found[key] = grant
+        return [found[key] for key in sorted(found)]
+
+    def _change_roles(self, changes: Sequence[Change]) -> None:
+        for new, old in changes:
+            if new is not None:
+                self._rules[_reference_to(new)] = compile_rules(new)
+            elif old is not None:
+                self._rules.pop(_reference_to(old), None)
+        self._note(changes)
+
+    def _change_bindings(self, changes: Sequence[Change]) -> None:
+        for new, old in changes:
+            if old is not None:
+                self._remove(old)
+            if new is not None:
+                self._add(new)
+        self._note(changes)
+
+    def _note(self, changes: Sequence[Change]) -> None:
+        for new, old in changes:
+            changed = new or old
+            if changed is None:
+                continue
+            self._changes += 1
+            namespace = changed["metadata"].get("namespace", "")
+            if namespace:
+                self._generations[namespace] = self._changes
+            else:
+                self._generation = self._changes
+                self._generations.clear()
+
+    def _add(self, binding: Obj) -> None:
+        namespace, name = _place(binding)
+        for subject, grant in _grants_of(binding):
+            of_subject = self._grants.setdefault((namespace, subject), {})
+            of_subject.setdefault((namespace, name), grant)
+
+    def _remove(self, binding: Obj) -> None:
+        namespace, name = _place(binding)
+        for subject, _ in _grants_of(binding):
+            of_subject = self._grants.get((namespace, subject))
+            if of_subject is not None:
+                of_subject.pop((namespace, name), None)
+                if not of_subject:
+                    del self._grants[namespace, subject]
+
+
+def referenced_role(binding: Obj, namespace: str) -> RoleReference:
+    """Return the role that a binding in a namespace ("": of the cluster) grants."""
+    reference = binding.get("roleRef") or {}
+    kind = reference.get("kind", "")
+    return RoleReference(kind, namespace if kind == "Role" else "", reference.get("name", ""))
+
+
+def _grants_of(binding: Obj) -> Iterable[tuple[Subject, Grant]]:
+    namespace, name = _place(binding)
+    role = referenced_role(binding, namespace)
+    for position, given in enumerate(binding.get("subjects") or ()):
+        kind, subject_name = given.get("kind", ""), given.get("name", "")
+        shown = f"{kind} {quote(subject_name)}"
+        if kind == "ServiceAccount":
+            # In a ClusterRoleBinding without a namespace it is nobody.
+            place = given.get("namespace") or namespace
+            if not place:
+                continue
+            shown = f"{kind} {quote(f'{subject_name}/{place}')}"
+            subject = Subject(is_group=False, name=service_account_name(place, subject_name))
+        elif kind in {"User", "Group"}:
+            subject = Subject(kind == "Group", subject_name)
+        else:
+            continue
+        yield subject, Grant(namespace, name, role, position, shown)
+
+
+def _reference_to(role: Obj) -> RoleReference:
+    namespace, name = _place(role)
+    return RoleReference("Role" if namespace else "ClusterRole", namespace, name)
+
+
+def _place(obj: Obj) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

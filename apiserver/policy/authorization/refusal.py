@@ -1,0 +1,20 @@
+"""How a request is refused that is not allowed."""
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.policy.attributes import Attributes
+
+
+def refusal(attributes: Attributes, reason: str = "") -> status.ApiError:
+    """Return the 403; reason: what authorizers have to say."""
+    user, verb = attributes.user.name, attributes.verb
+    if not attributes.is_resource:
+        return status.path_denied(user, verb, attributes.path, reason)
+    return status.access_denied(
+        user,
+        verb,
+        attributes.group_resource,
+        name=attributes.name,
+        subresource=attributes.subresource,
+        namespace=attributes.namespace,
+        reason=reason,
+    )

@@ -1,0 +1,226 @@
+"""An authorizer behind a URL: it is sent a SubjectAccessReview and answers it.
+
+    attributes ──► conditions ──► answered a while ago? ──► POST ──► allowed, denied or no opinion
+
+Answers are remembered by the whole question: what is allowed for five minutes, all else for thirty
+seconds, unless the configuration says otherwise. Questions that are very large are not remembered,
+since clients make them. What is decided when there is no answer, the configuration says.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import orjson
+
+from kvstack.apiserver.objects import labels
+from kvstack.apiserver.objects.labels import Selector
+from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apiserver.policy.authorization.user_rules import UserRules
+from kvstack.apiserver.policy.ports import NO_OPINION, Clock, Decision
+from kvstack.apiserver.policy.remembering import Remembered
+from kvstack.apiserver.policy.remote.connection import RemoteError
+from kvstack.apiserver.policy.remote.webhook import result_of
+from kvstore.units import SECOND_NS
+
+Obj = dict[str, Any]
+
+REMEMBERED_MAX: Final = 8192
+QUESTION_MAX: Final = 10_000
+"""Characters that a client may bring into a question that is remembered."""
+
+_OPERATORS: Final = {True: "In", False: "NotIn"}
+_LABEL_OPERATORS: Final = {
+    labels.IN: "In",
+    labels.EQUALS: "In",
+    labels.DOUBLE_EQUALS: "In",
+    labels.NOT_IN: "NotIn",
+    labels.NOT_EQUALS: "NotIn",
+    labels.EXISTS: "Exists",
+    labels.DOES_NOT_EXIST: "DoesNotExist",
+}
+
+
+class Reviewer(Protocol):
+    """Answers reviews; see `remote.webhook.Webhook`."""
+
+    async def review(self, review: Obj) -> Obj:
+        """Return the status of the answered review; raises RemoteError."""
+        ...
+
+
+class Conditions(Protocol):
+    """Whether the authorizer is to be asked at all."""
+
+    def match(self, spec: Obj) -> bool:
+        """Tell it for the spec of a SubjectAccessReview of v1; raises ConditionError."""
+        ...
+
+
+class ConditionError(Exception):
+    """A condition cannot be evaluated, and none is false."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """How one authorizer is asked."""
+
+    name: str
+    version: str = "v1"
+    """Of the review that is sent: v1 or v1beta1."""
+    allowed_ns: int = 300 * SECOND_NS
+    """How long an answer that allows is remembered; 0: it is not."""
+    other_ns: int = 30 * SECOND_NS
+    denies_on_error: bool = False
+
+
+class WebhookAuthorizer:
+    """Asks one authorizer."""
+
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        reviewer: Reviewer,
+        clock: Clock,
+        conditions: Conditions | None = None,
+        failed_open: Callable[[str, str], None] = lambda _name, _result: None,
+    ) -> None:
+        """Ask `reviewer`, if the conditions hold; None: always.
+
+        failed_open: is told the name and `timeout` or `error` when others decide for want of an
+        answer.
+        """
+        self._failed_open: Final = failed_open
+        self.name: Final = settings.name
+        self._settings: Final = settings
+        self._reviewer: Final = reviewer
+        self._conditions: Final = conditions
+        self._answers: Final[Remembered[bytes, Decision]] = Remembered(REMEMBERED_MAX, clock)
+
+    def authorize(self, attributes: Attributes) -> Decision | Awaitable[Decision]:
+        """Return what the authorizer says, or said a while ago."""
+        spec = review_spec(attributes)
+        if self._conditions is not None:
+            try:
+                if not self._conditions.match(spec):
+                    return NO_OPINION
+            except ConditionError as error:
+                return self._failed(str(error))
+        key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        known = self._answers.get(key)
+        return self._ask(attributes, spec, key) if known is None else known
+
+    def user_rules(self, _user: User, _namespace: str) -> UserRules:
+        """Return that the rules of others are not known."""
+        return UserRules((), ("webhook authorizer does not support user rule resolution",), True)
+
+    async def _ask(self, attributes: Attributes, spec: Obj, key: bytes) -> Decision:
+        version = self._settings.version
+        review = {
+            "kind": "SubjectAccessReview",
+            "apiVersion": f"authorization.k8s.io/{version}",
+            "metadata": {},
+            "spec": _v1beta1(spec) if version == "v1beta1" else spec,
+            "status": {"allowed": False},
+        }
+        try:
+            status = await self._reviewer.review(review)
+        except RemoteError as error:
+            if not self._settings.denies_on_error:
+                self._failed_open(self.name, result_of(error))
+            return self._failed(str(error))
+        decision = _decision(status)
+        if _size(attributes) < QUESTION_MAX:
+            settings = self._settings
+            lasts_ns = settings.allowed_ns if status.get("allowed") is True else settings.other_ns
+            self._answers.put(key, decision, lasts_ns)
+        return decision
+
+    def _failed(self, error: str) -> Decision:
+        return Decision(allowed=False, denied=self._settings.denies_on_error, error=error)
+
+
+def review_spec(attributes: Attributes) -> Obj:
+    """Return the spec of a SubjectAccessReview of v1; what is empty is left out."""
+    user = attributes.user
+    spec: Obj = {}
+    if attributes.is_resource:
+        spec["resourceAttributes"] = _resource_attributes(attributes)
+    else:
+        asked = {"path": attributes.path, "verb": attributes.verb}
+        spec["nonResourceAttributes"] = {name: text for name, text in asked.items() if text}
+    info = user.to_object()
+    name = info.pop("username", "")
+    return {**spec, **({"user": name} if name else {}), **info}
+
+
+def _resource_attributes(attributes: Attributes) -> Obj:
+    asked: Obj = {
+        "namespace": attributes.namespace,
+        "verb": attributes.verb,
+        "group": attributes.group,
+        "version": attributes.version,
+        "resource": attributes.resource,
+        "subresource": attributes.subresource,
+        "name": attributes.name,
+    }
+    asked = {name: text for name, text in asked.items() if text}
+    by_field, by_label = attributes.field_selector, attributes.label_selector
+    if by_field is not None and by_field.requirements:
+        wanted = [
+            {"key": each.field, "operator": _OPERATORS[each.is_equal], "values": [each.value]}
+            for each in by_field.requirements
+        ]
+        asked["fieldSelector"] = {"requirements": wanted}
+    if by_label is not None and (requirements := _label_requirements(by_label)):
+        asked["labelSelector"] = {"requirements": requirements}
+    return asked
+
+
+def _label_requirements(selector: Selector) -> list[Obj]:
+    # What is not known to reviews is left out, which makes the question a broader one.
+    return [
+        {
+            "key": each.key,
+            "operator": _LABEL_OPERATORS[each.operator],
+            **({"values": list(each.values)} if each.values else {}),
+        }
+        for each in selector.requirements
+        if each.operator in _LABEL_OPERATORS
+    ]
+
+
+def _v1beta1(spec: Obj) -> Obj:
+    """Return the spec as it was called before v1."""
+    return {("group" if name == "groups" else name): value for name, value in spec.items()}
+
+
+def _decision(status: Obj) -> Decision:
+    is_allowed, is_denied = status.get("allowed") is True, status.get("denied") is True
+    reason = status.get("reason")
+    reason = reason if isinstance(reason, str) else ""
+    if is_allowed and is_denied:
+        error = "webhook subject access review returned both allow and deny response"
+        return Decision(allowed=False, reason=reason, denied=True, error=error)
+    if is_allowed or is_denied:
+        return Decision(is_allowed, reason, is_denied)
+    return Decision(allowed=False, reason=reason)
+
+
+def _size(attributes: Attributes) -> int:
+    """Return how many characters of a question its client chose."""
+    return sum(
+        map(
+            len,
+            (
+                attributes.namespace,
+                attributes.verb,
+                attributes.group,
+                attributes.version,
+                attributes.resource,
+                attributes.subresource,
+                attributes.name,
+                attributes.path,
+            ),
+        )
+    )

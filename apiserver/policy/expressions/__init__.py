@@ -1,0 +1,1 @@
+"""Expressions in CEL about requests: what they see, how they ask the authorizer."""

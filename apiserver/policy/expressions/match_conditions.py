@@ -1,0 +1,106 @@
+"""Match conditions: whether a webhook or policy is to look at a request.
+
+    found = match(conditions, bindings, has_params=False)   → Match(is_match, failed, error)
+
+If any condition is false the request does not match, whatever else went wrong. `RequestConditions`
+answers for webhooks, see `webhooks.selection.Conditions`.
+"""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kvstack.apiserver.cel.admission import BOOLEANS, Declared, compile_admission
+from kvstack.apiserver.cel.library.authorizers import PendingCheckError
+from kvstack.apiserver.objects.text.go_text import aggregate
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apiserver.policy.admission.webhooks.selection import ConditionError
+from kvstack.apiserver.policy.expressions.answers import Answers
+from kvstack.apiserver.policy.expressions.bindings import own_place, request_bindings
+from kvstack.apiserver.policy.expressions.evaluation import (
+    CONDITIONS_MAX,
+    Budget,
+    OutOfBudgetError,
+)
+from kvstack.apiserver.policy.ports import Authorizer
+
+_PLAIN: Final = Declared(is_stored=True)
+_WITH_PARAMS: Final = Declared(is_stored=True, has_params=True)
+
+
+class Match(NamedTuple):
+    """Whether conditions hold."""
+
+    is_match: bool
+    failed: str = ""
+    """The name of a condition that is false."""
+    error: str = ""
+    """What went wrong, where no condition is false."""
+
+
+def match(
+    conditions: Sequence[Obj], bindings: Mapping[str, Any], *, has_params: bool = False
+) -> Match:
+    """Return whether all conditions are true; raises PendingCheckError."""
+    declared = _WITH_PARAMS if has_params else _PLAIN
+    budget = Budget(CONDITIONS_MAX)
+    errors: list[str] = []
+    for each in conditions:
+        text = each.get("expression", "").strip()
+        try:
+            result = budget.evaluate(compile_admission(declared, text, BOOLEANS), text, bindings)
+        except OutOfBudgetError as error:
+            return Match(is_match=False, error=str(error))
+        if result.error:
+            errors.append(result.error)
+        elif result.value is False:
+            return Match(is_match=False, failed=each.get("name", ""))
+    return Match(is_match=not errors, error=aggregate(errors) if errors else "")
+
+
+class RequestConditions:
+    """Evaluates the match conditions of webhooks."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        """Answer questions to the authorizer by this one."""
+        self._authorizer: Final = authorizer
+
+    def hold(
+        self,
+        conditions: Sequence[Obj],
+        request: AdmissionRequest,
+        new: Obj | None,
+        old: Obj | None,
+    ) -> bool | Awaitable[bool]:
+        """Tell whether all hold; raises ConditionError. new, old: as the webhook is shown them."""
+        answers = Answers(self._authorizer, request.user)
+        bindings = request_bindings(request, _place(request, new or old), new, old, answers)
+        try:
+            return _held(match(conditions, bindings))
+        except PendingCheckError as error:
+            return self._wait(error, answers, conditions, bindings)
+
+    async def _wait(
+        self,
+        error: PendingCheckError,
+        answers: Answers,
+        conditions: Sequence[Obj],
+        bindings: Mapping[str, Any],
+    ) -> bool:
+        await answers.wait(error)
+        return _held(await answers.settled(lambda: match(conditions, bindings)))
+
+
+def _held(found: Match) -> bool:
+    if found.error:
+        raise ConditionError(found.error)
+    return found.is_match
+
+
+def _place(request: AdmissionRequest, obj: Obj | None) -> Place:
+    """Return the version that an object is shown in."""
+    own = own_place(request)
+    api_version = (obj or {}).get("apiVersion")
+    for place in request.versions.places if request.versions is not None else ():
+        if place.kind.api_version == api_version:
+            return place
+    return own

@@ -1,0 +1,62 @@
+"""How many seats a priority level could use: over time, and smoothed over periods.
+
+demand.set(5, now_ns)        five seats are taken or waited for, from now on
+demand.end_period(now_ns)    → the average, deviation and maximum since the last call
+"""
+
+from math import sqrt
+from typing import Final, NamedTuple
+
+SMOOTHING: Final = 0.977
+
+
+class Period(NamedTuple):
+    """What was seen in one period."""
+
+    average: float
+    deviation: float
+    high: int
+
+
+class Demand:
+    """A number that changes with time."""
+
+    __slots__ = ("_area", "_at_ns", "_began_ns", "_high", "_square_area", "smoothed", "value")
+
+    def __init__(self, now_ns: int) -> None:
+        """Begin with none."""
+        self.value = 0
+        self.smoothed = 0.0
+        """The envelope of the periods: it rises at once and falls slowly."""
+        self._high = 0
+        self._at_ns = self._began_ns = now_ns
+        self._area = 0
+        self._square_area = 0
+
+    def set(self, value: int, now_ns: int) -> None:
+        """Take a new value."""
+        elapsed = now_ns - self._at_ns
+        if elapsed > 0:
+            old = self.value
+            self._area += old * elapsed
+            self._square_area += old * old * elapsed
+            self._at_ns = now_ns
+        self.value = value
+        if value > self._high:
+            self._high = value
+
+    def end_period(self, now_ns: int) -> Period:
+        """Return what was seen since the last call, and take it into the smoothed value."""
+        self.set(self.value, now_ns)
+        elapsed = now_ns - self._began_ns
+        found = Period(0.0, 0.0, self._high)
+        if elapsed > 0:
+            average = self._area / elapsed
+            variance = max(self._square_area / elapsed - average * average, 0.0)
+            found = Period(average, sqrt(variance), self._high)
+            envelope = found.average + found.deviation
+            self.smoothed = max(envelope, SMOOTHING * self.smoothed + (1 - SMOOTHING) * envelope)
+        self._area = self._square_area = 0
+        self._high = self.value
+        self._began_ns = now_ns
+        return found

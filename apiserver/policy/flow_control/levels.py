@@ -1,0 +1,326 @@
+"""One priority level: its seats, and the queues of those that wait for them.
+
+    ticket = level.enter(flow, seats, now_ns)      None: refused
+    ticket.is_started                              or `on_start` is called later
+    level.leave(ticket, now_ns)                    its seats are free for the next
+
+While there are seats and nobody waits, a request costs a few additions. Else it joins the least
+loaded of a few queues that its flow was dealt, so that a flow that floods cannot fill those of all
+others. The next to start is the head of the queue whose virtual finish is the earliest (start-time
+fair queuing): each queue has a virtual start that goes on by the work that was started from it, and
+a queue that was empty begins where the others are. Work is seats times seconds, estimated until the
+request has ended. Nothing here waits, or reads a clock.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from kvstack.apiserver.policy.flow_control.allocation import Limits
+from kvstack.apiserver.policy.flow_control.demand import Demand, Period
+from kvstore.histograms import Histogram
+
+SERVICE_NS: Final = 3_000_000
+"""How long a request is thought to take before it has."""
+QUEUE_FULL: Final = "queue-full"
+NO_SEATS: Final = "concurrency-limit"
+TIMED_OUT: Final = "time-out"
+CANCELLED: Final = "cancelled"
+
+WAIT_BOUNDS: Final = (0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0)
+EXECUTION_BOUNDS: Final = (
+    0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
+)  # fmt: skip
+
+OnStart: TypeAlias = Callable[[], None]
+
+
+class FlowCounts:
+    """What is counted of one schema in one level."""
+
+    __slots__ = (
+        "dispatched", "executing", "executions", "rejected", "seats", "unwaited", "waited",
+        "waiting", "waiting_seats", "waits_refused",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        """Count from zero."""
+        self.dispatched = 0
+        self.executing = 0
+        self.seats = 0
+        self.waiting = 0
+        self.waiting_seats = 0
+        self.unwaited = 0
+        """Requests that started at once."""
+        self.rejected: dict[str, int] = {}
+        self.waited: Final = Histogram(WAIT_BOUNDS)
+        """Seconds of those that waited and started."""
+        self.waits_refused: Final = Histogram(WAIT_BOUNDS)
+        self.executions: Final = Histogram(EXECUTION_BOUNDS)
+
+
+class Flow:
+    """Requests that are treated alike: of one schema and one distinguisher."""
+
+    __slots__ = ("counts", "distinguisher", "hand", "headers", "level", "schema")
+
+    def __init__(
+        self,
+        schema: str,
+        distinguisher: str,
+        level: "Level",
+        counts: FlowCounts,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Belong to a level; headers: of all answers."""
+        self.schema: Final = schema
+        self.distinguisher: Final = distinguisher
+        self.level: Final = level
+        self.counts: Final = counts
+        self.headers: Final = headers
+        self.hand: Final = dealt(f"{schema}\0{distinguisher}", level.queuing)
+
+
+class Ticket:
+    """A request in a level."""
+
+    __slots__ = (
+        "arrived_ns", "flow", "is_over", "is_started", "linger_ns", "on_start", "queue", "seats",
+        "started_ns",
+    )  # fmt: skip
+
+    def __init__(self, flow: Flow, seats: int, now_ns: int) -> None:
+        """Arrive."""
+        self.flow: Final = flow
+        self.seats: Final = seats
+        self.arrived_ns: Final = now_ns
+        self.started_ns = now_ns
+        self.queue: Queue | None = None
+        self.is_started = False
+        self.is_over = False
+        self.linger_ns = 0
+        """How long its seats are taken after its end."""
+        self.on_start: OnStart | None = None
+        """Called once it has started, if it had to wait."""
+
+
+class Queue:
+    """Requests that wait, in order, and where the queue is in virtual time."""
+
+    __slots__ = ("executing", "index", "next_start", "seats_in_use", "tickets", "work")
+
+    def __init__(self, index: int) -> None:
+        """Begin empty."""
+        self.index: Final = index
+        self.tickets: deque[Ticket] = deque()
+        self.work = 0
+        """Of those that wait."""
+        self.next_start = 0
+        self.executing = 0
+        self.seats_in_use = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Queuing:
+    """How those that find no seat wait."""
+
+    queues: int
+    hand_size: int
+    length_limit: int
+
+
+class Level:
+    """A priority level."""
+
+    def __init__(self, name: str, uid: str, now_ns: int) -> None:
+        """Have no seats yet; see `configure`."""
+        self.name: Final = name
+        self.uid = uid
+        self.is_exempt = False
+        self.queuing: Queuing | None = None
+        self.limits = Limits(0, 0, 0)
+        self.limit = 0
+        """How many seats there are at present."""
+        self.in_use = 0
+        self.executing = 0
+        self.waiting = 0
+        self.waiting_seats = 0
+        self.target = 0.0
+        self.demand: Final = Demand(now_ns)
+        self.period = Period(0.0, 0.0, 0)
+        self.queues: list[Queue] = []
+        self._busy: dict[int, Queue] = {}
+        self._virtual_now = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is here."""
+        return not self.executing and not self.waiting
+
+    def configure(
+        self, uid: str, limits: Limits, queuing: Queuing | None, *, is_exempt: bool
+    ) -> None:
+        """Take a new configuration; who waits stays where they are."""
+        is_new = self.limits.nominal == 0
+        self.uid, self.limits, self.queuing = uid, limits, queuing
+        self.is_exempt = is_exempt
+        if queuing is not None:
+            more = range(len(self.queues), queuing.queues)
+            self.queues += [Queue(index) for index in more]
+        if is_new:
+            self.limit = limits.nominal - (limits.nominal - limits.low) // 2
+
+    def resize(self, limit: int, now_ns: int) -> None:
+        """Have another number of seats from now on."""
+        self.limit = limit
+        self._dispatch(now_ns)
+
+    # Requests.
+
+    def enter(self, flow: Flow, seats: int, now_ns: int) -> Ticket | None:
+        """Begin with a request, or let it wait; None: it is refused."""
+        ticket = Ticket(flow, seats, now_ns)
+        if self.is_exempt or (not self.waiting and self._has_room(seats)):
+            counts = flow.counts
+            ticket.is_started = True
+            self.executing += 1
+            self.in_use += seats
+            counts.executing += 1
+            counts.seats += seats
+            counts.dispatched += 1
+            counts.unwaited += 1
+            self.demand.set(self.in_use + self.waiting_seats, now_ns)
+            return ticket
+        if self.queuing is None:
+            self.refuse(flow, NO_SEATS)
+            return None
+        return ticket if self._enqueue(ticket, self.queuing, now_ns) else None
+
+    def leave(self, ticket: Ticket, now_ns: int) -> None:
+        """Be done with a request that has started; once is enough."""
+        if ticket.is_over or not ticket.is_started:
+            return
+        ticket.is_over = True
+        seats, counts = ticket.seats, ticket.flow.counts
+        self.executing -= 1
+        self.in_use -= seats
+        counts.executing -= 1
+        counts.seats -= seats
+        took_ns = now_ns - ticket.started_ns
+        counts.executions.add(took_ns * 1e-9)
+        queue = ticket.queue
+        if queue is not None:
+            queue.executing -= 1
+            queue.seats_in_use -= seats
+            queue.next_start += seats * (took_ns - SERVICE_NS)
+            if queue.tickets:
+                queue.next_start = max(queue.next_start, self._virtual_now)
+        self.demand.set(self.in_use + self.waiting_seats, now_ns)
+        if self.waiting:
+            self._dispatch(now_ns)
+
+    def give_up(self, ticket: Ticket, now_ns: int, reason: str = TIMED_OUT) -> None:
+        """Take a request that still waits out of its queue."""
+        queue = ticket.queue
+        if ticket.is_started or ticket.is_over or queue is None:
+            return
+        ticket.is_over = True
+        queue.tickets.remove(ticket)
+        self._unqueued(ticket, queue)
+        ticket.flow.counts.waits_refused.add((now_ns - ticket.arrived_ns) * 1e-9)
+        self.refuse(ticket.flow, reason)
+        self.demand.set(self.in_use + self.waiting_seats, now_ns)
+        if self.waiting:
+            self._dispatch(now_ns)
+
+    def refuse(self, flow: Flow, reason: str) -> None:
+        """Count a request that is refused."""
+        rejected = flow.counts.rejected
+        rejected[reason] = rejected.get(reason, 0) + 1
+
+    # Queues.
+
+    def _has_room(self, seats: int) -> bool:
+        # What is larger than all there is runs alone.
+        return self.in_use + seats <= self.limit or (seats > self.limit and not self.executing)
+
+    def _enqueue(self, ticket: Ticket, queuing: Queuing, now_ns: int) -> bool:
+        queues = self.queues
+        queue = min((queues[each] for each in ticket.flow.hand), key=_work_of)
+        if len(queue.tickets) >= queuing.length_limit and self.in_use >= self.limit:
+            self.refuse(ticket.flow, QUEUE_FULL)
+            return False
+        if not queue.tickets and not queue.executing:
+            queue.next_start = self._virtual_now
+        ticket.queue = queue
+        queue.tickets.append(ticket)
+        queue.work += ticket.seats * SERVICE_NS
+        self._busy[queue.index] = queue
+        self.waiting += 1
+        self.waiting_seats += ticket.seats
+        counts = ticket.flow.counts
+        counts.waiting += 1
+        counts.waiting_seats += ticket.seats
+        self.demand.set(self.in_use + self.waiting_seats, now_ns)
+        self._dispatch(now_ns)
+        return True
+
+    def _unqueued(self, ticket: Ticket, queue: Queue) -> None:
+        queue.work -= ticket.seats * SERVICE_NS
+        if not queue.tickets:
+            del self._busy[queue.index]
+        self.waiting -= 1
+        self.waiting_seats -= ticket.seats
+        counts = ticket.flow.counts
+        counts.waiting -= 1
+        counts.waiting_seats -= ticket.seats
+
+    def _dispatch(self, now_ns: int) -> None:
+        """Start as many of those that wait as there is room for."""
+        started: list[Ticket] = []
+        while self.waiting and self.in_use < self.limit:
+            queue = min(self._busy.values(), key=_finish_of)
+            ticket = queue.tickets[0]
+            if not self._has_room(ticket.seats):
+                break
+            queue.tickets.popleft()
+            self._unqueued(ticket, queue)
+            self._virtual_now = max(self._virtual_now, queue.next_start)
+            queue.next_start += ticket.seats * SERVICE_NS
+            queue.executing += 1
+            queue.seats_in_use += ticket.seats
+            ticket.is_started, ticket.started_ns = True, now_ns
+            self.executing += 1
+            self.in_use += ticket.seats
+            counts = ticket.flow.counts
+            counts.executing += 1
+            counts.seats += ticket.seats
+            counts.dispatched += 1
+            counts.waited.add((now_ns - ticket.arrived_ns) * 1e-9)
+            started.append(ticket)
+        for each in started:
+            if each.on_start is not None:
+                each.on_start()
+
+
+def _work_of(queue: Queue) -> int:
+    return queue.work
+
+
+def _finish_of(queue: Queue) -> int:
+    return queue.next_start + queue.tickets[0].seats * SERVICE_NS
+
+
+def dealt(flow: str, queuing: Queuing | None) -> tuple[int, ...]:
+    """Return the queues that a flow may use: a hand of cards, dealt by its name."""
+    if queuing is None:
+        return ()
+    left = int.from_bytes(sha256(flow.encode()).digest()[:8], "little")
+    deck = list(range(queuing.queues))
+    hand = []
+    for _ in range(min(queuing.hand_size, queuing.queues)):
+        left, place = divmod(left, len(deck))
+        hand.append(deck.pop(place))
+    return tuple(hand)

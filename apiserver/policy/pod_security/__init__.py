@@ -1,0 +1,1 @@
+"""Pod Security Standards: what pods may ask of their host, in three levels."""

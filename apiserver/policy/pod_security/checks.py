@@ -1,0 +1,493 @@
+"""The controls of the standards, each a function of a pod's metadata and spec.
+
+    privileged(metadata, spec)
+    → Finding("privileged", 'container "a" must not set securityContext.privileged=true')
+
+A function returns None for a pod that is in order. Which functions a level and version consist of,
+`evaluation` knows.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.apiserver.kinds.pods.scope import all_containers
+from kvstack.apiserver.objects.text.go_text import quote
+
+Obj: TypeAlias = dict[str, Any]
+
+
+class Finding(NamedTuple):
+    """That a pod violates a control."""
+
+    reason: str
+    detail: str
+
+    def shown(self) -> str:
+        """Return the reason with its detail."""
+        return f"{self.reason} ({self.detail})" if self.detail else self.reason
+
+
+Check: TypeAlias = Callable[[Obj, Obj], Finding | None]
+
+_APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
+_SECCOMP_OF_POD: Final = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_OF_CONTAINER: Final = "container.seccomp.security.alpha.kubernetes.io/"
+_PROFILES: Final = frozenset(("RuntimeDefault", "Localhost"))
+_CAPABILITIES: Final = frozenset(
+    (
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        "NET_BIND_SERVICE",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
+    )
+)
+_SELINUX_TYPES: Final = frozenset(("", "container_t", "container_init_t", "container_kvm_t"))
+_SYSCTLS: Final = frozenset(
+    (
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.ip_unprivileged_port_start",
+    )
+)
+_VOLUMES: Final = frozenset(
+    (
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "image",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    )
+)
+_OTHER_VOLUMES: Final = (
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "gitRepo",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "rbd",
+    "flexVolume",
+    "cinder",
+    "cephfs",
+    "flocker",
+    "fc",
+    "azureFile",
+    "vsphereVolume",
+    "quobyte",
+    "azureDisk",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "scaleIO",
+    "storageos",
+)
+_HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+_HANDLERS: Final = ("postStart", "preStop")
+_HOSTED: Final = ("httpGet", "tcpSocket")
+
+
+# What checks have in common.
+
+
+def except_windows(check: Check) -> Check:
+    """Return a check that lets pods for Windows pass."""
+
+    def checked(metadata: Obj, spec: Obj) -> Finding | None:
+        is_windows = (spec.get("os") or {}).get("name") == "windows"
+        return None if is_windows else check(metadata, spec)
+
+    return checked
+
+
+def except_user_namespaces(check: Check) -> Check:
+    """Return a check that lets pods pass whose users are not those of the host."""
+
+    def checked(metadata: Obj, spec: Obj) -> Finding | None:
+        return None if spec.get("hostUsers") is False else check(metadata, spec)
+
+    return checked
+
+
+def _context(holder: Obj) -> Obj:
+    context: Obj = holder.get("securityContext") or {}
+    return context
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{each}"' for each in names)
+
+
+def _counted(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _containers(names: Sequence[str]) -> str:
+    return f"{_counted('container', len(names))} {_quoted(names)}"
+
+
+def _setters(names: Sequence[str], *, is_pod: bool) -> str:
+    """Return who sets something: `pod`, `container "a"`, `pod and containers "a", "b"`."""
+    found = ["pod"] if is_pod else []
+    if names:
+        found.append(_containers(names))
+    return " and ".join(found)
+
+
+def _names(spec: Obj, is_bad: Callable[[Obj], object]) -> list[str]:
+    return [each.get("name", "") for each in all_containers(spec) if is_bad(each)]
+
+
+# Baseline.
+
+
+def app_armor(metadata: Obj, spec: Obj) -> Finding | None:
+    """AppArmor is not turned off."""
+    values: set[str] = set()
+
+    def is_bad(holder: Obj) -> bool:
+        profile = _context(holder).get("appArmorProfile")
+        if profile is None or profile.get("type", "") in _PROFILES:
+            return False
+        values.add(profile.get("type", ""))
+        return True
+
+    is_pod = is_bad(spec)
+    setters = _setters(_names(spec, is_bad), is_pod=is_pod)
+    annotations = sorted(
+        f"{name}={quote(value)}"
+        for name, value in (metadata.get("annotations") or {}).items()
+        if name.startswith(_APP_ARMOR) and not _is_app_armor_allowed(value)
+    )
+    shown = [*sorted(values), *annotations]
+    if annotations:
+        told = _counted("annotation", len(annotations))
+        setters = f"{setters} and {told}" if setters else told
+    if not setters:
+        return None
+    return Finding(
+        _counted("forbidden AppArmor profile", len(shown)),
+        f"{setters} must not set AppArmor profile type to {_quoted(shown)}",
+    )
+
+
+def _is_app_armor_allowed(profile: str) -> bool:
+    return profile in {"", "runtime/default"} or profile.startswith("localhost/")
+
+
+def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
+    """No capability is added that containers do not have anyway."""
+    found: set[str] = set()
+
+    def is_bad(container: Obj) -> bool:
+        added = (_context(container).get("capabilities") or {}).get("add") or ()
+        others = set(added) - _CAPABILITIES
+        found.update(others)
+        return bool(others)
+
+    names = _names(spec, is_bad)
+    if not names:
+        return None
+    return Finding(
+        "non-default capabilities",
+        f"{_containers(names)} must not include {_quoted(sorted(found))} in"
+        " securityContext.capabilities.add",
+    )
+
+
+def host_namespaces(_metadata: Obj, spec: Obj) -> Finding | None:
+    """The pod has network, processes and memory of its own."""
+    found = [f"{each}=true" for each in _HOST_NAMESPACES if spec.get(each)]
+    return Finding("host namespaces", ", ".join(found)) if found else None
+
+
+def host_paths(_metadata: Obj, spec: Obj) -> Finding | None:
+    """No folder of the host is mounted."""
+    volumes = spec.get("volumes") or ()
+    names = [each.get("name", "") for each in volumes if each.get("hostPath") is not None]
+    if not names:
+        return None
+    return Finding("hostPath volumes", f"{_counted('volume', len(names))} {_quoted(names)}")
+
+
+def host_ports(_metadata: Obj, spec: Obj) -> Finding | None:
+    """No port of the host is used."""
+    found: set[str] = set()
+
+    def is_bad(container: Obj) -> bool:
+        ports = (each.get("hostPort") for each in container.get("ports") or ())
+        of_container = {str(each) for each in ports if each}
+        found.update(of_container)
+        return bool(of_container)
+
+    names = _names(spec, is_bad)
+    if not names:
+        return None
+    uses = "uses" if len(names) == 1 else "use"
+    ports = f"{_counted('hostPort', len(found))} {', '.join(sorted(found))}"
+    return Finding("hostPort", f"{_containers(names)} {uses} {ports}")
+
+
+def probed_hosts(_metadata: Obj, spec: Obj) -> Finding | None:
+    """Probes and hooks reach nothing but the pod itself."""
+    found: set[str] = set()
+
+    def is_bad(container: Obj) -> bool:
+        lifecycle = container.get("lifecycle") or {}
+        handlers = [container.get(each) or {} for each in _PROBES]
+        handlers += [lifecycle.get(each) or {} for each in _HANDLERS]
+        hosts = ((each.get(kind) or {}).get("host") for each in handlers for kind in _HOSTED)
+        of_container = {each for each in hosts if each}
+        found.update(of_container)
+        return bool(of_container)
+
+    names = sorted(set(_names(spec, is_bad)))
+    if not names:
+        return None
+    uses = "uses" if len(names) == 1 else "use"
+    hosts = f"{_counted('probe or lifecycle host', len(found))} {_quoted(sorted(found))}"
+    return Finding("probe or lifecycle host", f"{_containers(names)} {uses} {hosts}")
+
+
+def privileged(_metadata: Obj, spec: Obj) -> Finding | None:
+    """No container is privileged."""
+    names = _names(spec, lambda container: _context(container).get("privileged"))
+    if not names:
+        return None
+    told = f"{_containers(names)} must not set securityContext.privileged=true"
+    return Finding("privileged", told)
+
+
+def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
+    """Nothing of /proc is unmasked."""
+    found: set[str] = set()
+
+    def is_bad(container: Obj) -> bool:
+        mount = _context(container).get("procMount")
+        if mount in {None, "Default"}:
+            return False
+        found.add(mount)
+        return True
+
+    names = _names(spec, is_bad)
+    if not names:
+        return None
+    return Finding(
+        "procMount",
+        f"{_containers(names)} must not set securityContext.procMount to {_quoted(sorted(found))}",
+    )
+
+
+def _selinux(types: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | None:
+    found: set[str] = set()
+    set_by_others: set[str] = set()
+
+    def is_bad(holder: Obj) -> bool:
+        options = _context(holder).get("seLinuxOptions")
+        if options is None:
+            return False
+        kind = options.get("type", "")
+        others = {each for each in ("user", "role") if options.get(each)}
+        set_by_others.update(others)
+        if kind not in types:
+            found.add(kind)
+        return kind not in types or bool(others)
+
+    is_pod = is_bad(spec)
+    setters = _setters(_names(spec, is_bad), is_pod=is_pod)
+    if not setters:
+        return None
+    told = [f"{_counted('type', len(found))} {_quoted(sorted(found))}"] if found else []
+    told += [f"{each} may not be set" for each in ("user", "role") if each in set_by_others]
+    return Finding(
+        "seLinuxOptions",
+        f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(told)}",
+    )
+
+
+selinux: Final[Check] = partial(_selinux, _SELINUX_TYPES)
+"""SELinux types are those of containers; user and role are not set."""
+selinux_with_engine: Final[Check] = partial(_selinux, _SELINUX_TYPES | {"container_engine_t"})
+
+
+def seccomp_annotations(metadata: Obj, spec: Obj) -> Finding | None:
+    """Seccomp is not turned off by annotations, as it was before there were fields."""
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    names = [f"{_SECCOMP_OF_CONTAINER}{each.get('name', '')}" for each in all_containers(spec)]
+    found = sorted(
+        {
+            f"{name}={quote(annotations[name])}"
+            for name in (_SECCOMP_OF_POD, *names)
+            if name in annotations and not _is_seccomp_allowed(annotations[name])
+        }
+    )
+    if not found:
+        return None
+    told = f"forbidden {_counted('annotation', len(found))} {', '.join(found)}"
+    return Finding("seccompProfile", told)
+
+
+def _is_seccomp_allowed(profile: str) -> bool:
+    return profile in {"runtime/default", "docker/default"} or profile.startswith("localhost/")
+
+
+def seccomp(_metadata: Obj, spec: Obj) -> Finding | None:
+    """Seccomp is not turned off."""
+    found: set[str] = set()
+
+    def is_bad(holder: Obj) -> bool:
+        profile = _context(holder).get("seccompProfile")
+        if profile is None or profile.get("type", "") in _PROFILES:
+            return False
+        found.add(profile.get("type", ""))
+        return True
+
+    is_pod = is_bad(spec)
+    setters = _setters(_names(spec, is_bad), is_pod=is_pod)
+    if not setters:
+        return None
+    return Finding(
+        "seccompProfile",
+        f"{setters} must not set securityContext.seccompProfile.type to {_quoted(sorted(found))}",
+    )
+
+
+def _sysctls(allowed: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | None:
+    given = (each.get("name", "") for each in _context(spec).get("sysctls") or ())
+    found = [each for each in given if each not in allowed]
+    return Finding("forbidden sysctls", ", ".join(found)) if found else None
+
+
+def sysctls(*added: str) -> Check:
+    """Return the check that only harmless settings of the kernel are made."""
+    return partial(_sysctls, _SYSCTLS.union(f"net.ipv4.{each}" for each in added))
+
+
+def host_process(_metadata: Obj, spec: Obj) -> Finding | None:
+    """No container is a process of its host, on Windows."""
+
+    def is_bad(holder: Obj) -> bool:
+        return bool((_context(holder).get("windowsOptions") or {}).get("hostProcess"))
+
+    setters = _setters(_names(spec, is_bad), is_pod=is_bad(spec))
+    if not setters:
+        return None
+    told = f"{setters} must not set securityContext.windowsOptions.hostProcess=true"
+    return Finding("hostProcess", told)
+
+
+# Restricted.
+
+
+def privilege_escalation(_metadata: Obj, spec: Obj) -> Finding | None:
+    """No process gets more rights than its parent."""
+    names = _names(
+        spec,
+        lambda container: _context(container).get("allowPrivilegeEscalation") is not False,
+    )
+    if not names:
+        return None
+    told = f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false"
+    return Finding("allowPrivilegeEscalation != false", told)
+
+
+def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
+    """All capabilities are dropped; only low ports may be bound."""
+    found: set[str] = set()
+
+    def lacks_drop(container: Obj) -> bool:
+        capabilities = _context(container).get("capabilities") or {}
+        return "ALL" not in (capabilities.get("drop") or ())
+
+    def adds(container: Obj) -> bool:
+        capabilities = _context(container).get("capabilities") or {}
+        others = set(capabilities.get("add") or ()) - {"NET_BIND_SERVICE"}
+        found.update(others)
+        return bool(others)
+
+    told: list[str] = []
+    if names := _names(spec, lacks_drop):
+        told.append(f'{_containers(names)} must set securityContext.capabilities.drop=["ALL"]')
+    if names := _names(spec, adds):
+        told.append(
+            f"{_containers(names)} must not include {_quoted(sorted(found))} in"
+            " securityContext.capabilities.add"
+        )
+    return Finding("unrestricted capabilities", "; ".join(told)) if told else None
+
+
+def restricted_volumes(_metadata: Obj, spec: Obj) -> Finding | None:
+    """Volumes are of kinds that reach nothing of the host and no storage but by claims."""
+    names: list[str] = []
+    kinds: set[str] = set()
+    for volume in spec.get("volumes") or ():
+        if any(volume.get(each) is not None for each in _VOLUMES):
+            continue
+        names.append(volume.get("name", ""))
+        sources = (each for each in _OTHER_VOLUMES if volume.get(each) is not None)
+        kinds.add(next(sources, "unknown"))
+    if not names:
+        return None
+    uses = "uses" if len(names) == 1 else "use"
+    return Finding(
+        "restricted volume types",
+        f"{_counted('volume', len(names))} {_quoted(names)} {uses}"
+        f" {_counted('restricted volume type', len(kinds))} {_quoted(sorted(kinds))}",
+    )
+
+
+def non_root(_metadata: Obj, spec: Obj) -> Finding | None:
+    """Containers say that they do not run as root."""
+    of_pod = _context(spec).get("runAsNonRoot")
+    reason = "runAsNonRoot != true"
+    denying = _names(spec, lambda each: _context(each).get("runAsNonRoot") is False)
+    if setters := _setters(denying, is_pod=of_pod is False):
+        return Finding(reason, f"{setters} must not set securityContext.runAsNonRoot=false")
+    silent = _names(spec, lambda each: _context(each).get("runAsNonRoot") is None)
+    if of_pod or not silent:
+        return None
+    told = f"pod or {_containers(silent)} must set securityContext.runAsNonRoot=true"
+    return Finding(reason, told)
+
+
+def root_user(_metadata: Obj, spec: Obj) -> Finding | None:
+    """Nobody is made root by number."""
+
+    def is_bad(holder: Obj) -> bool:
+        user = _context(holder).get("runAsUser")
+        return user is not None and user == 0
+
+    setters = _setters(_names(spec, is_bad), is_pod=is_bad(spec))
+    return Finding("runAsUser=0", f"{setters} must not set runAsUser=0") if setters else None
+
+
+def required_seccomp(metadata: Obj, spec: Obj) -> Finding | None:
+    """Containers have a seccomp profile."""
+    if found := seccomp(metadata, spec):
+        return found
+    if _context(spec).get("seccompProfile") is not None:
+        return None
+    silent = _names(spec, lambda each: _context(each).get("seccompProfile") is None)
+    if not silent:
+        return None
+    return Finding(
+        "seccompProfile",
+        f"pod or {_containers(silent)} must set securityContext.seccompProfile.type to"
+        ' "RuntimeDefault" or "Localhost"',
+    )

@@ -1,0 +1,124 @@
+"""Levels and versions of the standards, and which of them a namespace asks for.
+
+    pod-security.kubernetes.io/enforce: baseline
+    pod-security.kubernetes.io/enforce-version: v1.30
+    → Policy(enforce=Standard("baseline", 30), …)
+
+A namespace may enforce one standard, and warn of and audit others. A level that cannot be read
+counts as the strictest when it is enforced, and as none otherwise.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from typing_extensions import override
+
+from kvstack.apiserver.objects.field_errors import FieldError, invalid, key
+
+PRIVILEGED: Final = "privileged"
+BASELINE: Final = "baseline"
+RESTRICTED: Final = "restricted"
+LEVELS: Final = (PRIVILEGED, BASELINE, RESTRICTED)
+"""From the least to the most strict."""
+
+LATEST: Final = -1
+"""Stands for the newest version."""
+
+_PREFIX: Final = "pod-security.kubernetes.io/"
+_BAD_LEVEL: Final = f"must be one of {', '.join(LEVELS)}"
+_BAD_VERSION: Final = 'must be "latest" or "v1.x"'
+_DIGITS: Final = frozenset("0123456789")
+
+
+class Standard(NamedTuple):
+    """One level in one version."""
+
+    level: str = PRIVILEGED
+    minor: int = LATEST
+    """Of the version of Kubernetes: 30 for v1.30."""
+
+    @override
+    def __str__(self) -> str:
+        """Return `level:version`."""
+        return f"{self.level}:{'latest' if self.minor == LATEST else f'v1.{self.minor}'}"
+
+    def is_stricter_than(self, other: "Standard") -> bool:
+        """Tell whether the level is a stricter one."""
+        return LEVELS.index(self.level) > LEVELS.index(other.level)
+
+
+class Policy(NamedTuple):
+    """What a namespace asks for."""
+
+    enforce: Standard = Standard()
+    audit: Standard = Standard()
+    warn: Standard = Standard()
+
+    @property
+    def is_privileged(self) -> bool:
+        """Whether everything is allowed and nothing told."""
+        return all(each.level == PRIVILEGED for each in self)
+
+
+DEFAULT_POLICY: Final = Policy()
+
+
+def policy_of(
+    labels: Mapping[str, str], defaults: Policy = DEFAULT_POLICY
+) -> tuple[Policy, list[FieldError]]:
+    """Return what the labels of a namespace ask for, and which cannot be read."""
+    errors: list[FieldError] = []
+    found: dict[str, Standard] = {}
+    for mode, default in zip(Policy._fields, defaults, strict=True):
+        level, minor = default
+        given = labels.get(f"{_PREFIX}{mode}")
+        if given is not None:
+            level = given
+            if given not in LEVELS:
+                level = RESTRICTED if mode == "enforce" else PRIVILEGED
+                errors.append(_error(mode, given, _BAD_LEVEL))
+        version = labels.get(f"{_PREFIX}{mode}-version")
+        if version is not None:
+            parsed = minor_of(version)
+            minor = LATEST if parsed is None else parsed
+            if parsed is None:
+                errors.append(_error(f"{mode}-version", version, _BAD_VERSION))
+        found[mode] = Standard(level, minor)
+    policy = Policy(**found)
+    return _with_warnings(policy, labels), errors
+
+
+def _with_warnings(policy: Policy, labels: Mapping[str, str]) -> Policy:
+    """Let what is enforced be warned of, too, unless the namespace says otherwise."""
+    if labels.get(f"{_PREFIX}enforce") not in LEVELS or f"{_PREFIX}warn" in labels:
+        return policy
+    if not policy.enforce.is_stricter_than(policy.warn):
+        return policy
+    minor = policy.warn.minor if f"{_PREFIX}warn-version" in labels else policy.enforce.minor
+    return policy._replace(warn=Standard(policy.enforce.level, minor))
+
+
+def asked_modes(policy: Policy, labels: Mapping[str, str]) -> str:
+    """Return what labels ask for explicitly: `enforce=baseline:latest, warn=restricted:v1.30`."""
+    return ", ".join(
+        f"{mode}={standard}"
+        for mode, standard in zip(Policy._fields, policy, strict=True)
+        if standard.level != PRIVILEGED
+        and (f"{_PREFIX}{mode}" in labels or f"{_PREFIX}{mode}-version" in labels)
+    )
+
+
+def minor_of(version: str) -> int | None:
+    """Return the minor version of `latest` or `v1.30`; None: it cannot be read."""
+    if version == "latest":
+        return LATEST
+    digits = version.removeprefix("v1.")
+    if digits == version or not digits or not _DIGITS.issuperset(digits):
+        return None
+    if (len(digits) > 1 and digits[0] == "0") or len(digits) > 18:
+        return None
+    return int(digits)
+
+
+def _error(name: str, value: str, message: str) -> FieldError:
+    return invalid(key("metadata.labels", f"{_PREFIX}{name}"), value, message)

@@ -1,0 +1,128 @@
+"""Whether a write fits into the quotas of its namespace, and what they say afterwards.
+
+    charge([quota], request, now) → [quota with the new status.used]
+
+Compared is with `status.hard` and `status.used`, which a controller keeps. An update is charged
+what it uses more than before. Nothing is written here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from kvstack.apiserver.objects import resources
+from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.quota.limited import (
+    LimitedResource,
+    limited_names,
+    shown_scopes,
+    uncovered_scopes,
+)
+from kvstack.apiserver.policy.quota.scopes import scopes_of
+from kvstack.apiserver.policy.quota.usage import Amounts, Measure, measure_of
+
+Obj: TypeAlias = dict[str, Any]
+
+
+def charge(
+    quotas: Sequence[Obj],
+    request: AdmissionRequest,
+    now: float,
+    limited: Sequence[LimitedResource] = (),
+) -> list[Obj]:
+    """Return the quotas as they are after a write; those it does not concern are the same objects.
+
+    Raises ApiError 403 if it does not fit. now: seconds since 1970. limited: what may only be used
+    where a quota covers it, of this resource.
+    """
+    measure = measure_of(request.resource)
+    new = request.new
+    concerned = [_concerns(measure, each, new) for each in quotas]
+    for quota, is_concerned in zip(quotas, concerned, strict=True):
+        if is_concerned:
+            _check_quota(measure, quota, request)
+    use = measure.usage(new, now)
+    if negative := resources.negative(use):
+        names = ",".join(sorted(negative))
+        raise request.forbidden(f"quota usage is negative for resource(s): {names}")
+    old = request.old if request.operation == UPDATE else None
+    more = use if old is None else resources.subtract_to_zero(use, measure.usage(old, now))
+    if limited and not resources.is_zero(more):
+        covering = [quota for quota, each in zip(quotas, concerned, strict=True) if each]
+        _check_covered(measure, limited, request, more, quotas, covering)
+    charged: list[Obj] = []
+    for quota, is_concerned in zip(quotas, concerned, strict=True):
+        if not is_concerned:
+            charged.append(quota)
+            continue
+        was_counted = old is not None and _concerns(measure, quota, old)
+        charged.append(_charged(quota, more if was_counted else use, request))
+    return charged
+
+
+def _check_covered(
+    measure: Measure,
+    limited: Sequence[LimitedResource],
+    request: AdmissionRequest,
+    use: Mapping[str, str],
+    quotas: Sequence[Obj],
+    covering: Sequence[Obj],
+) -> None:
+    """Check that quotas cover what may not be used without one."""
+    counted = {name for quota in covering for name in measure.names(list(_hard_of(quota)))}
+    names = limited_names(limited, use) - counted
+    if names:
+        raise request.forbidden(f"insufficient quota to consume: {','.join(sorted(names))}")
+    scopes = [scope for quota in quotas for scope in scopes_of(quota)]
+    if left := uncovered_scopes(limited, measure, request.new, scopes):
+        text = f"insufficient quota to match these scopes: {shown_scopes(left)}"
+        raise request.forbidden(text)
+
+
+def used_of(quota: Obj) -> Amounts:
+    """Return what is used already."""
+    return (quota.get("status") or {}).get("used") or {}
+
+
+def _hard_of(quota: Obj) -> Amounts:
+    return (quota.get("status") or {}).get("hard") or {}
+
+
+def _concerns(measure: Measure, quota: Obj, obj: Obj) -> bool:
+    if not measure.names(list(_hard_of(quota))):
+        return False
+    return all(measure.is_in(scope, obj) for scope in scopes_of(quota))
+
+
+def _check_quota(measure: Measure, quota: Obj, request: AdmissionRequest) -> None:
+    name, names = quota["metadata"]["name"], measure.names(list(_hard_of(quota)))
+    if demands := measure.demands(names, request.new):
+        raise request.forbidden(f"failed quota: {name}: {demands}")
+    if any(each not in used_of(quota) for each in names):
+        unknown = ",".join(sorted(names))
+        raise request.forbidden(f"status unknown for quota: {name}, resources: {unknown}")
+
+
+def _charged(quota: Obj, use: Mapping[str, str], request: AdmissionRequest) -> Obj:
+    hard, used = _hard_of(quota), used_of(quota)
+    wanted = {
+        name: amount
+        for name, amount in resources.mask(use, hard).items()
+        if not resources.is_zero({name: amount})
+    }
+    if not wanted:
+        return quota
+    after = resources.add(used, wanted)
+    exceeded = resources.exceeds(resources.mask(after, wanted), hard)
+    if exceeded and request.subresource != "status":
+        shown = (_shown(resources.mask(each, exceeded)) for each in (wanted, used, hard))
+        raise request.forbidden(
+            "exceeded quota: {}, requested: {}, used: {}, limited: {}".format(
+                quota["metadata"]["name"], *shown
+            )
+        )
+    return {**quota, "status": {**(quota.get("status") or {}), "used": after}}
+
+
+def _shown(amounts: Mapping[str, str]) -> str:
+    pairs: Iterable[str] = (f"{name}={amounts[name]}" for name in sorted(amounts))
+    return ",".join(pairs)

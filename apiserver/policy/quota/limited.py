@@ -1,0 +1,59 @@
+"""Resources that may only be used where a quota covers them, as the configuration says.
+
+LimitedResource(pods, match_contains=("requests.cpu",))     no quota counts requests.cpu in the
+                                                            namespace: no pod may request it
+LimitedResource(pods, match_scopes=({"scopeName": "PriorityClass", "operator": "In", …},))
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from kvstack.apiserver.objects import resources
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.quota.scopes import Scope
+from kvstack.apiserver.policy.quota.usage import Measure
+
+Obj: TypeAlias = dict[str, Any]
+
+
+class LimitedResource(NamedTuple):
+    """What of one resource is refused without a quota."""
+
+    resource: GroupResource
+    match_contains: tuple[str, ...] = ()
+    """Names of what quotas count that have one of these in them are limited."""
+    match_scopes: tuple[Scope, ...] = ()
+    """Objects in one of these scopes are limited."""
+
+
+def limited_names(limited: Iterable[LimitedResource], use: Mapping[str, str]) -> set[str]:
+    """Return what an object uses and may not without a quota."""
+    return {
+        name
+        for each in limited
+        for name, amount in use.items()
+        if any(part in name for part in each.match_contains)
+        if not resources.is_zero({name: amount})
+    }
+
+
+def uncovered_scopes(
+    limited: Iterable[LimitedResource], measure: Measure, obj: Obj, covered: Sequence[Scope]
+) -> list[Scope]:
+    """Return the limited scopes that an object is in, and none of some scopes of quotas covers."""
+    names = {each.get("scopeName") for each in covered if measure.is_in(each, obj)}
+    return [
+        scope
+        for each in limited
+        for scope in each.match_scopes
+        if measure.is_in(scope, obj) and scope.get("scopeName") not in names
+    ]
+
+
+def shown_scopes(scopes: Iterable[Scope]) -> str:
+    """Return scopes as upstream prints them: `[{PriorityClass In [high]}]`."""
+    told = (
+        f"{{{each.get('scopeName')} {each.get('operator')} [{' '.join(each.get('values') or ())}]}}"
+        for each in scopes
+    )
+    return f"[{' '.join(told)}]"

@@ -1,0 +1,309 @@
+"""What one object uses of the resources that quotas limit.
+
+    measure_of(GroupResource("", "services")).usage(service, now)
+    → {"services": "1", "count/services": "1", "services.nodeports": "2", …}
+
+A `Measure` knows of one resource which names of quotas it is about, which writes may change its
+usage, and which scopes its objects are in. What has no measure of its own is counted.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from kvstack.apiserver.kinds.resource_names import HUGE_PAGES_PREFIX, is_native
+from kvstack.apiserver.objects import resources
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.quantity import Quantity, parse
+from kvstack.apiserver.objects.times import parse_time
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import CLAIMS, PODS, SERVICES
+from kvstack.apiserver.policy.pod_amounts import LIMITS, REQUESTS, pod_limits, pod_requests
+from kvstack.apiserver.policy.quota.scopes import (
+    IsIn,
+    attributes_classes,
+    is_claim_in,
+    is_in_none,
+    is_pod_in,
+    is_terminating,
+)
+from kvstack.apiserver.policy.storage_class_names import class_of_claim
+
+Obj: TypeAlias = dict[str, Any]
+Amounts: TypeAlias = dict[str, str]
+
+_DEVICE_CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
+_ALIASES: Final = {
+    GroupResource("", "configmaps"): "configmaps",
+    GroupResource("", "replicationcontrollers"): "replicationcontrollers",
+    GroupResource("", "resourcequotas"): "resourcequotas",
+    GroupResource("", "secrets"): "secrets",
+}
+"""Names that quotas had before everything could be counted."""
+
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+_OF_PODS: Final = frozenset(
+    (
+        "pods",
+        "count/pods",
+        *_COMPUTE,
+        *(f"{kind}.{name}" for kind in (REQUESTS, LIMITS) for name in _COMPUTE),
+    )
+)
+_DEMANDED: Final = frozenset(
+    ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+)
+_DEVICE_CLASS_REQUEST: Final = "requests.deviceclass.resource.kubernetes.io/"
+_DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+_DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
+_DEVICES_MAX: Final = 32
+_STORAGE_CLASS: Final = ".storageclass.storage.k8s.io/"
+_OF_CLAIMS: Final = ("persistentvolumeclaims", "requests.storage")
+_OF_SERVICES: Final = frozenset(
+    ("services", "count/services", "services.nodeports", "services.loadbalancers")
+)
+
+
+def _no_demands(_names: Iterable[str], _obj: Obj) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """How one resource is measured."""
+
+    handles: Callable[[AdmissionRequest], bool]
+    """Whether a write may change the usage."""
+    names: Callable[[Sequence[str]], list[str]]
+    """Return those of a quota's names that it is about."""
+    usage: Callable[[Obj, float], Amounts]
+    """(object, now in seconds): return what it uses."""
+    is_in: IsIn = is_in_none
+    demands: Callable[[Iterable[str], Obj], str] = _no_demands
+    """(names of a quota, object): return what the object has to say and does not; or ""."""
+
+
+@cache
+def measure_of(resource: GroupResource) -> Measure:
+    """Return how a resource is measured."""
+    found = _MEASURES.get(resource)
+    return found or _counting(resource)
+
+
+# Everything is counted.
+
+
+def _counting(resource: GroupResource) -> Measure:
+    counted = [f"count/{resource}"]
+    if alias := _ALIASES.get(resource):
+        counted.append(alias)
+    usage = dict.fromkeys(counted, "1")
+    return Measure(
+        handles=lambda request: request.operation == CREATE and not request.subresource,
+        names=lambda names: [each for each in names if each in usage],
+        usage=lambda _obj, _now: dict(usage),
+    )
+
+
+def _is_write(request: AdmissionRequest) -> bool:
+    return not request.subresource and request.operation in {CREATE, UPDATE}
+
+
+# Pods.
+
+
+def _handles_pod(request: AdmissionRequest) -> bool:
+    if request.subresource == "resize":
+        return request.operation == UPDATE
+    if request.subresource or request.operation == CREATE:
+        return not request.subresource
+    return is_terminating(request.new) != is_terminating(request.old or {})
+
+
+def _names_of_pods(names: Sequence[str]) -> list[str]:
+    return [each for each in names if each in _OF_PODS or _is_of_pods(each)]
+
+
+def _is_of_pods(name: str) -> bool:
+    if name.startswith((HUGE_PAGES_PREFIX, f"{REQUESTS}.{HUGE_PAGES_PREFIX}")):
+        return True
+    is_extended = not is_native(name) or name.startswith(_DEVICE_CLASS_REQUEST)
+    return is_extended and name.startswith(f"{REQUESTS}.")
+
+
+def _use_of_pod(pod: Obj, now: float) -> Amounts:
+    if _has_ended(pod, now):
+        return {"count/pods": "1"}
+    spec = pod.get("spec") or {}
+    return {"count/pods": "1", **_compute(pod_requests(spec), pod_limits(spec))}
+
+
+def _has_ended(pod: Obj, now: float) -> bool:
+    if (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}:
+        return True
+    metadata = pod.get("metadata") or {}
+    deleted, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
+    if deleted is None or grace is None:
+        return False
+    return now > parse_time(deleted).seconds + int(grace)
+
+
+def _compute(requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> Amounts:
+    use: Amounts = {"pods": "1"}
+    for name, amount in requests.items():
+        text = str(amount)
+        if name in _COMPUTE or name.startswith(HUGE_PAGES_PREFIX):
+            use[name] = text
+            use[f"{REQUESTS}.{name}"] = text
+        elif not is_native(name) or name.startswith(_DEVICE_CLASS):
+            use[f"{REQUESTS}.{name}"] = text
+    use |= {f"{LIMITS}.{name}": str(limits[name]) for name in _COMPUTE if name in limits}
+    return use
+
+
+def _demands_of_pod(names: Iterable[str], pod: Obj) -> str:
+    """Return what a quota of cpu or memory makes every container say."""
+    demanded = _DEMANDED.intersection(names)
+    spec = pod.get("spec") or {}
+    if not demanded or _says_for_all(spec):
+        return ""
+    missing: dict[str, set[str]] = {}
+    for member in ("containers", "initContainers"):
+        for container in spec.get(member) or ():
+            said = container.get("resources") or {}
+            there = _said(said)
+            for name in demanded - there:
+                missing.setdefault(name, set()).add(container.get("name", ""))
+    if not missing:
+        return ""
+    told = (f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
+    return f"must specify {'; '.join(told)}"
+
+
+def _said(resources_of_container: Obj) -> set[str]:
+    requests = (resources_of_container.get(REQUESTS) or {}).keys()
+    limits = (resources_of_container.get(LIMITS) or {}).keys()
+    return {*requests, *(f"{REQUESTS}.{name}" for name in requests)} | {
+        f"{LIMITS}.{name}" for name in limits
+    }
+
+
+def _says_for_all(spec: Obj) -> bool:
+    of_pod = spec.get("resources") or {}
+    names = (of_pod.get(REQUESTS) or {}).keys() | (of_pod.get(LIMITS) or {}).keys()
+    return any(each in {"cpu", "memory"} or each.startswith(HUGE_PAGES_PREFIX) for each in names)
+
+
+# Services.
+
+
+def _use_of_service(service: Obj, _now: float) -> Amounts:
+    spec = service.get("spec") or {}
+    ports = spec.get("ports") or ()
+    kind = spec.get("type")
+    is_balanced = kind == "LoadBalancer"
+    node_ports = len(ports) if kind in {"NodePort", "LoadBalancer"} else 0
+    if is_balanced and spec.get("allocateLoadBalancerNodePorts") is False:
+        node_ports = sum(1 for each in ports if each.get("nodePort"))
+    return {
+        "services": "1",
+        "count/services": "1",
+        "services.nodeports": str(node_ports),
+        "services.loadbalancers": "1" if is_balanced else "0",
+    }
+
+
+# Claims of storage.
+
+
+def _handles_claim(request: AdmissionRequest) -> bool:
+    if request.subresource != "status":
+        return _is_write(request)
+    old = request.old or {}
+    return _allocated(request.new) != _allocated(old) or attributes_classes(
+        request.new
+    ) != attributes_classes(old)
+
+
+def _allocated(claim: Obj) -> str | None:
+    allocated = (claim.get("status") or {}).get("allocatedResources") or {}
+    storage: str | None = allocated.get("storage")
+    return storage
+
+
+def _names_of_claims(names: Sequence[str]) -> list[str]:
+    suffixes = tuple(f"{_STORAGE_CLASS}{each}" for each in _OF_CLAIMS)
+    return [
+        each
+        for each in names
+        if each in _OF_CLAIMS or each == "count/persistentvolumeclaims" or each.endswith(suffixes)
+    ]
+
+
+def _use_of_claim(claim: Obj, _now: float) -> Amounts:
+    use = {"persistentvolumeclaims": "1", "count/persistentvolumeclaims": "1"}
+    of_spec = (claim.get("spec") or {}).get("resources") or {}
+    wanted = (of_spec.get(REQUESTS) or {}).get("storage")
+    if wanted is not None:
+        storage, allocated = parse(wanted), _allocated(claim)
+        if allocated is not None:
+            storage = max(storage, parse(allocated))
+        use["requests.storage"] = str(storage.round_up(0))
+    storage_class = class_of_claim(claim)
+    if storage_class:
+        for name in _OF_CLAIMS:
+            if name in use:
+                use[f"{storage_class}{_STORAGE_CLASS}{name}"] = use[name]
+    return use
+
+
+# Claims of devices.
+
+
+def _names_of_device_claims(names: Sequence[str]) -> list[str]:
+    counted = f"count/{_DEVICE_CLAIMS}"
+    return [each for each in names if each == counted or each.endswith(_DEVICES)]
+
+
+def _use_of_device_claim(claim: Obj, _now: float) -> Amounts:
+    use: Amounts = {f"count/{_DEVICE_CLAIMS}": "1"}
+    devices = (claim.get("spec") or {}).get("devices") or {}
+    for request in devices.get("requests") or ():
+        # Of alternatives the largest of each class may be taken.
+        alternatives = request.get("firstAvailable") or [request.get("exactly") or {}]
+        largest: Amounts = {}
+        for each in alternatives:
+            if name := each.get("deviceClassName"):
+                largest = resources.maximum(largest, {f"{name}{_DEVICES}": _device_count(each)})
+        use = resources.add(use, largest)
+    return use
+
+
+def _device_count(request: Obj) -> str:
+    mode = request.get("allocationMode")
+    if mode == "All":
+        return str(_DEVICES_MAX)
+    return str(request.get("count", 0)) if mode == "ExactCount" else "0"
+
+
+_MEASURES: Final = {
+    CLAIMS: Measure(
+        handles=_handles_claim, names=_names_of_claims, usage=_use_of_claim, is_in=is_claim_in
+    ),
+    PODS: Measure(
+        handles=_handles_pod,
+        names=_names_of_pods,
+        usage=_use_of_pod,
+        is_in=is_pod_in,
+        demands=_demands_of_pod,
+    ),
+    SERVICES: Measure(
+        handles=_is_write,
+        names=lambda names: [each for each in names if each in _OF_SERVICES],
+        usage=_use_of_service,
+    ),
+    _DEVICE_CLAIMS: Measure(
+        handles=_is_write, names=_names_of_device_claims, usage=_use_of_device_claim
+    ),
+}

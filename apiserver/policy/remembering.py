@@ -1,0 +1,47 @@
+"""What was found out, remembered for a while, and only so much of it."""
+
+from typing import Final, Generic, TypeVar
+
+from kvstack.apiserver.policy.ports import Clock
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Remembered(Generic[K, V]):
+    """Values by key, each for its own time. The oldest are forgotten when there are too many."""
+
+    def __init__(self, count_max: int, clock: Clock) -> None:
+        """Hold nothing."""
+        self._count_max: Final = count_max
+        self._clock: Final = clock
+        self._values: Final[dict[K, tuple[V, int]]] = {}
+
+    def __len__(self) -> int:
+        """Return how many are held, over or not."""
+        return len(self._values)
+
+    def get(self, key: K) -> V | None:
+        """Return what is known; None: nothing any more."""
+        found = self._values.get(key)
+        if found is None:
+            return None
+        if self._clock.monotonic_ns() >= found[1]:
+            del self._values[key]
+            return None
+        return found[0]
+
+    def put(self, key: K, value: V, lasts_ns: int) -> None:
+        """Remember a value for some nanoseconds; 0: not at all."""
+        if lasts_ns <= 0:
+            return
+        values = self._values
+        values.pop(key, None)
+        if len(values) >= self._count_max:
+            # As a dict keeps the order of insertion, this is the one that was put in first.
+            del values[next(iter(values))]
+        values[key] = value, self._clock.monotonic_ns() + lasts_ns
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._values.clear()

@@ -1,0 +1,1 @@
+"""Asking others over HTTP: webhooks of authentication and authorization, issuers of tokens."""

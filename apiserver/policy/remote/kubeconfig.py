@@ -1,0 +1,115 @@
+"""Kubeconfig files that say where a webhook is, and how to show who asks.
+
+    target = read_kubeconfig(data, base=Path("/etc/kubernetes"))
+    target.url, target.tls.ca, target.token, …
+
+The current context counts. Files it names are read again whenever a connection is made, since they
+are renewed; their paths are taken from the kubeconfig's folder. Programs and plugins that make
+credentials (`exec`, `auth-provider`) are refused.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from kvstack.apiserver.objects.text import config_document
+from kvstack.apiserver.objects.text.config_document import Document, DocumentError
+from kvstack.apiserver.objects.text.go_text import quote
+
+_NO_CREDENTIALS: Final = ("exec", "auth-provider", "as", "as-uid", "as-groups", "as-user-extra")
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """A text in PEM: as it is, or in a file."""
+
+    data: bytes = b""
+    file: str = ""
+
+    def __bool__(self) -> bool:
+        """Tell whether there is one."""
+        return bool(self.data or self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTls:
+    """Whom a connection believes, and what it shows."""
+
+    ca: Pem = field(default_factory=Pem)
+    """None: those that the system believes."""
+    cert: Pem = field(default_factory=Pem)
+    key: Pem = field(default_factory=Pem)
+    server_name: str = ""
+    """That the certificate must be for; empty: the host of the URL."""
+    is_insecure: bool = False
+    """Whether any certificate is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to ask, and as whom."""
+
+    url: str
+    tls: TargetTls = field(default_factory=TargetTls)
+    token: str = ""
+    token_file: str = ""
+    user: str = ""
+    password: str = ""
+    proxy_url: str = ""
+
+
+def read_kubeconfig(data: bytes, base: Path) -> Target:
+    """Return where the current context leads; raises DocumentError."""
+    document = config_document.plain(data)
+    context = _named(document, "contexts", "context", document.text("current-context"))
+    cluster = _named(document, "clusters", "cluster", context.text("cluster"))
+    user_name = context.text("user")
+    user = _named(document, "users", "user", user_name) if user_name else Document({})
+    for name in _NO_CREDENTIALS:
+        if name in user:
+            raise DocumentError(f"users: {quote(name)} is not supported")
+    url = cluster.text("server")
+    if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
+        raise DocumentError(f"clusters: server {quote(url)} is no URL")
+    tls = TargetTls(
+        _pem(cluster, "certificate-authority", base),
+        _pem(user, "client-certificate", base),
+        _pem(user, "client-key", base),
+        cluster.text("tls-server-name"),
+        cluster.flag("insecure-skip-tls-verify"),
+    )
+    if bool(tls.cert) != bool(tls.key):
+        raise DocumentError("users: client-certificate and client-key belong together")
+    return Target(
+        url,
+        tls,
+        token=user.text("token"),
+        token_file=_path(user.text("tokenFile"), base),
+        user=user.text("username"),
+        password=user.text("password"),
+        proxy_url=cluster.text("proxy-url"),
+    )
+
+
+def _named(document: Document, entries: str, member: str, name: str) -> Document:
+    for each in document.items(entries):
+        if each.text("name") == name:
+            found = each.item(member)
+            return Document({}) if found is None else found
+    raise DocumentError(f"{member} {quote(name)} does not exist")
+
+
+def _pem(document: Document, name: str, base: Path) -> Pem:
+    if text := document.text(f"{name}-data"):
+        try:
+            return Pem(base64.b64decode(text, validate=True))
+        except binascii.Error as error:
+            raise DocumentError(f"{document.at(name)}-data: {error}") from None
+    return Pem(file=_path(document.text(name), base))
+
+
+def _path(path: str, base: Path) -> str:
+    return str(base / path) if path else ""

@@ -1,0 +1,1 @@
+"""Reviews: questions about users and what they may do, answered and never stored."""

@@ -1,0 +1,125 @@
+"""Whether a user may do something: SubjectAccessReview and its kin.
+
+    spec: {user, groups, resourceAttributes: {verb, group, resource, …}}
+    → status: {allowed, reason}
+
+`SelfSubjectAccessReview` is about who asks, `LocalSubjectAccessReview` about one namespace.
+Selectors that cannot be read are left out of the question, which makes it a broader one.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from kvstack.apiserver.objects import fields, labels
+from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apiserver.policy.authorization.chain import decided
+from kvstack.apiserver.policy.ports import Authorizer
+
+Obj = dict[str, Any]
+
+_IGNORED: Final = "ignored"
+_PARTLY: Final = "partially ignored"
+_EQUALITY: Final = {"In": True, "NotIn": False}
+
+
+class Question(NamedTuple):
+    """What an access review asks."""
+
+    attributes: Attributes
+    errors: tuple[str, ...] = ()
+    """What of the review could not be read."""
+
+
+def user_of(spec: Mapping[str, Any]) -> User:
+    """Return the user that a SubjectAccessReview is about."""
+    extra = {name: tuple(values or ()) for name, values in (spec.get("extra") or {}).items()}
+    groups = tuple(spec.get("groups") or ())
+    return User(spec.get("user", ""), spec.get("uid", ""), groups, extra)
+
+
+def question_of(spec: Mapping[str, Any], user: User) -> Question:
+    """Return what a checked review asks about a user."""
+    of_path = spec.get("nonResourceAttributes")
+    if of_path is not None:
+        return Question(Attributes.of_path(user, of_path.get("verb", ""), of_path.get("path", "")))
+    asked: Mapping[str, Any] = spec["resourceAttributes"]
+    field_selector, field_error = _field_selector(asked.get("fieldSelector"))
+    label_selector, label_error = _label_selector(asked.get("labelSelector"))
+    attributes = Attributes(
+        user,
+        asked.get("verb", ""),
+        asked.get("group", ""),
+        asked.get("version") or "*",
+        asked.get("resource", ""),
+        asked.get("subresource", ""),
+        asked.get("namespace", ""),
+        asked.get("name", ""),
+        field_selector=field_selector,
+        label_selector=label_selector,
+    )
+    errors = (("fieldSelector", field_error), ("labelSelector", label_error))
+    return Question(
+        attributes,
+        tuple(
+            f"spec.resourceAttributes.{name} {error} due to parse error"
+            for name, error in errors
+            if error
+        ),
+    )
+
+
+async def answer(authorizer: Authorizer, question: Question) -> Obj:
+    """Return the status of the review."""
+    decision = await decided(authorizer, question.attributes)
+    status: Obj = {"allowed": decision.allowed}
+    if decision.denied:
+        status["denied"] = True
+    if decision.reason:
+        status["reason"] = decision.reason
+    errors = [decision.error, *question.errors] if decision.error else question.errors
+    if errors:
+        status["evaluationError"] = "; ".join(errors)
+    return status
+
+
+def _field_selector(selector: Mapping[str, Any] | None) -> tuple[fields.FieldSelector | None, str]:
+    """Return a selector and how much of it could not be read."""
+    if selector is None:
+        return None, ""
+    if raw := selector.get("rawSelector"):
+        try:
+            return fields.parse(raw), ""
+        except fields.FieldSelectorError:
+            return None, _IGNORED
+    wanted = selector.get("requirements") or ()
+    read = [
+        fields.Requirement(each["key"], _EQUALITY[each["operator"]], each["values"][0])
+        for each in wanted
+        if each.get("operator") in _EQUALITY and len(each.get("values") or ()) == 1
+    ]
+    return fields.FieldSelector(read) if read else None, _unread(len(read), len(wanted))
+
+
+def _label_selector(selector: Mapping[str, Any] | None) -> tuple[labels.Selector | None, str]:
+    """Return a selector and how much of it could not be read."""
+    if selector is None:
+        return None, ""
+    if raw := selector.get("rawSelector"):
+        try:
+            return labels.parse(raw), ""
+        except labels.SelectorError:
+            return None, _IGNORED
+    wanted = selector.get("requirements") or ()
+    read: list[labels.Requirement] = []
+    for each in wanted:
+        try:
+            read += labels.from_object({"matchExpressions": [each]}).requirements
+        except labels.SelectorError:
+            continue
+    return labels.Selector(read) if read else None, _unread(len(read), len(wanted))
+
+
+def _unread(read: int, wanted: int) -> str:
+    if read == wanted:
+        return ""
+    return _PARTLY if read else _IGNORED

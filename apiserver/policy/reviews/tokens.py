@@ -1,0 +1,35 @@
+"""Whose a token is: TokenReview.
+
+spec: {token, audiences} → status: {authenticated, user, audiences} or {error}
+"""
+
+from typing import Any
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.policy.authentication.results import AuthenticationError, Identified
+from kvstack.apiserver.policy.authentication.token_chain import TokenChain
+
+Obj = dict[str, Any]
+
+
+def check_token_review(review: Obj) -> None:
+    """Refuse a review without a token; raises ApiError."""
+    if not (review.get("spec") or {}).get("token"):
+        raise status.bad_request("token is required for TokenReview in authentication")
+
+
+async def token_status(tokens: TokenChain, review: Obj, api_audiences: tuple[str, ...]) -> Obj:
+    """Return the status of a checked review."""
+    spec = review["spec"]
+    audiences = tuple(spec.get("audiences") or api_audiences)
+    # As in a header, a blank ends the token.
+    token = spec["token"].split(" ", 1)[0]
+    try:
+        found = tokens.authenticate(token, audiences)
+        identified = found if isinstance(found, Identified) else await found
+    except AuthenticationError as error:
+        return {"user": {}, "error": str(error)}
+    answer: Obj = {"authenticated": True, "user": identified.user.to_object()}
+    if identified.audiences:
+        answer["audiences"] = list(identified.audiences)
+    return answer

@@ -1,0 +1,1 @@
+"""Tokens of service accounts: made, checked, and described for others to check."""

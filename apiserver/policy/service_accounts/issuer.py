@@ -1,0 +1,149 @@
+"""Tokens for service accounts, on request: the subresource `token`.
+
+    body ──► account and bound object as the store has them ──► checks ──► claims ──► signed
+
+What a TokenRequest may ask for, `kinds.core.token_requests` knows. Nothing is stored.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kvstack.apiserver.kinds.core import token_requests
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.times import format_time
+from kvstack.apiserver.policy.ports import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.service_accounts.claims import Claims, Reference
+from kvstack.apiserver.policy.service_accounts.keys import SigningKey
+
+Validate = Callable[[Obj], Awaitable[None] | None]
+"""Validating admission of the prepared request."""
+
+_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
+_NODES: Final = GroupResource("", "nodes")
+_ISSUED: Final = "authentication.kubernetes.io/issued-credential-id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSettings:
+    """How tokens are made."""
+
+    issuer: str
+    api_audiences: tuple[str, ...]
+    """For whom tokens are that are asked for without an audience."""
+    longest_seconds: int = 0
+    """0: as long as is asked for."""
+    extended_seconds: int = token_requests.YEAR_SECONDS
+    extends: bool = True
+    """Whether tokens that pods get by default live longer than they say."""
+
+
+@dataclass(slots=True)
+class Issued:
+    """The answer to a request for a token."""
+
+    request: Obj
+    """The TokenRequest with its status."""
+    warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    """For the audit log."""
+
+
+class TokenIssuer:
+    """Makes tokens."""
+
+    def __init__(
+        self,
+        key: SigningKey,
+        settings: TokenSettings,
+        view: ObjectView,
+        live: LiveObjects,
+        clock: Clock,
+        new_uid: Callable[[], str],
+    ) -> None:
+        """Sign with a key; new_uid: returns a fresh random UID."""
+        self._key: Final = key
+        self._settings: Final = settings
+        self._view: Final = view
+        self._live: Final = live
+        self._clock: Final = clock
+        self._new_uid: Final = new_uid
+
+    async def create(self, namespace: str, name: str, request: Obj, validate: Validate) -> Issued:
+        """Return a token for the service account of the URL; raises ApiError.
+
+        request: the decoded body, changed in place.
+        """
+        settings = self._settings
+        token_requests.check_name(request, name)
+        token_requests.default(request)
+        await self._live.catch_up()
+        account = self._get(_ACCOUNTS, namespace, name)
+        now = self._clock.unix_ms() // 1000
+        token_requests.prepare(request, account, settings.api_audiences, format_time(now))
+        token_requests.check(request)
+        waiting = validate(request)
+        if waiting is not None:
+            await waiting
+        target = token_requests.bound(request)
+        bound = None if target is None else self._bound(target, namespace, name)
+        is_pod_bound = target is not None and target.kind == "Pod"
+        term = token_requests.term(
+            request,
+            is_pod_bound=is_pod_bound,
+            api_audiences=settings.api_audiences,
+            longest_seconds=settings.longest_seconds,
+            extended_seconds=settings.extended_seconds,
+            extends=settings.extends,
+        )
+        claims = Claims(
+            issuer=settings.issuer,
+            audiences=tuple(request["spec"]["audiences"]),
+            namespace=namespace,
+            account=_reference(account),
+            id=self._new_uid(),
+            issued=now,
+            not_before=now,
+            expires=now + term.seconds,
+            warn_after=now + term.warn_after_seconds if term.warn_after_seconds else None,
+        )
+        if target is not None and bound is not None:
+            claims = self._bind(claims, target.kind, bound)
+        request["status"] = {
+            "token": self._key.sign(claims.to_payload()),
+            "expirationTimestamp": format_time(now + term.told_seconds),
+        }
+        warnings = [term.warning] if term.warning else []
+        return Issued(request, warnings, {_ISSUED: f"JTI={claims.id}"})
+
+    def _bound(self, target: token_requests.Bound, namespace: str, account: str) -> Obj:
+        resource = GroupResource("", target.resource)
+        obj = self._get(resource, "" if resource == _NODES else namespace, target.name)
+        token_requests.check_bound(target, obj, account)
+        return obj
+
+    def _bind(self, claims: Claims, kind: str, bound: Obj) -> Claims:
+        reference = _reference(bound)
+        if kind == "Secret":
+            return claims._replace(secret=reference)
+        if kind == "Node":
+            return claims._replace(node=reference)
+        name = bound["spec"].get("nodeName")
+        if not name:
+            return claims._replace(pod=reference)
+        node = self._view.get(_NODES, "", name)
+        # The name alone still tells where the pod is.
+        found = Reference(name) if node is None else _reference(node)
+        return claims._replace(pod=reference, node=found)
+
+    def _get(self, resource: GroupResource, namespace: str, name: str) -> Obj:
+        obj = self._view.get(resource, namespace, name)
+        if obj is None:
+            raise status.not_found(resource, name)
+        return obj
+
+
+def _reference(obj: Obj) -> Reference:
+    metadata = obj["metadata"]
+    return Reference(metadata["name"], metadata.get("uid", ""))

@@ -1,0 +1,9 @@
+"""The registry: objects in the store, and the copy of all of them in memory.
+
+    Registry ── Copy ── Collection ── Record         what everybody reads
+       ├─ Reads ── History                           get and list, at any resourceVersion
+       ├─ Writes ── Leases                           one transaction a write
+       └─ View, Live                                 what policy reads and writes
+
+It knows keys, bytes and revisions, and nothing of verbs, users or HTTP.
+"""

@@ -1,0 +1,204 @@
+"""Objects of one resource as they are stored, and back.
+
+    to_body    object ──► compact JSON from the metadata on, without resourceVersion
+    value      that with the stored kind and version in front
+    read       JSON that this module wrote      bytes are taken as they are
+               JSON of others, protobuf         decoded, defaulted, written anew
+
+JSON of ours ends in its last brace; JSON that Kubernetes writes ends in a newline. That is how the
+two are told apart: what others wrote may lack defaults, have other spellings, or be of another
+version. A kube-apiserver reads ours, for it takes JSON and protobuf for any key.
+
+Objects are handled in one served version, the hub. The stored version is another one only where
+both have the same fields, or where a webhook converts between them.
+"""
+
+from collections.abc import Mapping
+from sys import intern
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from kvstack.apiserver.kinds.strategy import Conversion, Strategy
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.registry.record import NO_LABELS, Obj, Record, spliced, version_place
+from kvstack.apiserver.schema.decode import DecodeError, decode
+from kvstack.apiserver.schema.protobuf.codec import from_protobuf
+from kvstack.apiserver.schema.protobuf.envelope import MAGIC, unwrap
+from kvstack.apiserver.schema.protobuf.wire import ProtobufError
+from kvstack.apiserver.schema.resource import Kind
+from kvstack.apiserver.schema.stored_form import as_stored
+from kvstack.apiserver.schema.types import Type
+
+_ENCRYPTED: Final = b"k8s:enc:"
+_HEAD_MEMBERS: Final = frozenset(("kind", "apiVersion", "metadata"))
+_NEWLINE: Final = b"\n"
+
+
+class StoredError(ValueError):
+    """A stored value that cannot be read; the text says why."""
+
+
+class StoredVersion(NamedTuple):
+    """A version of a kind that stored values of others may be of."""
+
+    type: Type
+    conversion: Conversion | None = None
+    """How to make the hub version of it; None: both have the same fields."""
+    keeper: Strategy | None = None
+    """Set if values stay in this version: its hooks."""
+
+
+class Codec:
+    """Reads and writes the values of one resource."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        type_: Type,
+        strategy: Strategy,
+        *,
+        stored_api_version: str = "",
+        versions: Mapping[str, StoredVersion] | None = None,
+        is_json: bool = False,
+        sorts_members: bool = False,
+    ) -> None:
+        """Hold what describes the resource.
+
+        kind, type_: the hub. stored_api_version: if it is another. versions: the other versions
+        that values may be of, by `apiVersion`. is_json: whether Kubernetes itself stores it as
+        JSON, and empty lists stay what they are. sorts_members: whether objects are written with
+        sorted members, and have kind and version in lists, as custom resources.
+        """
+        self.kind: Final = kind
+        self.type: Final = type_
+        self.api_version: Final = kind.api_version
+        self.is_json: Final = is_json
+        self._strategy = strategy
+        self._versions = {self.api_version: StoredVersion(type_), **(versions or {})}
+        self._sorts = sorts_members
+        self.head: Final = b"{" if sorts_members else _head(kind.kind, self.api_version)
+        """What answers have in front of a body."""
+        self._stored_head = self.head
+        if stored_api_version and not sorts_members:
+            self._stored_head = _head(kind.kind, stored_api_version)
+        self._members = tuple(name for name in type_.fields if name not in _HEAD_MEMBERS)
+        self._meta_members = tuple(type_.fields["metadata"].type.fields)
+        self.field_names: Final = self._field_names()
+        """Of the fields that selectors may name, besides those of metadata."""
+
+    def to_body(self, obj: Obj) -> bytes:
+        """Return the body of an object without its resourceVersion."""
+        if self._sorts:
+            metadata = {n: v for n, v in obj["metadata"].items() if n != "resourceVersion"}
+            return json_text.write_sorted({**obj, "metadata": metadata})[1:]
+        metadata = obj["metadata"]
+        found: Obj = {
+            "metadata": {
+                name: metadata[name]
+                for name in self._meta_members
+                if name in metadata and name != "resourceVersion"
+            }
+        }
+        for name in self._members:
+            if name in obj:
+                found[name] = obj[name]
+        return json_text.write(found)[1:]
+
+    def value(self, body: bytes) -> bytes:
+        """Return a body as it is stored."""
+        return self._stored_head + body + _NEWLINE if self.is_json else self._stored_head + body
+
+    def record(self, key: str, body: bytes, revision: int, obj: Obj, lease: int = 0) -> Record:
+        """Return the record of an object, given its body without resourceVersion as well."""
+        labels = obj["metadata"].get("labels") or NO_LABELS
+        at = -1 if self._sorts else version_place(body)
+        if at < 0:
+            body = self._versioned(body, revision)
+        else:
+            body = spliced(body, at, revision)
+        return Record(key, revision, self.head, body, at, labels, self._fields(obj), lease=lease)
+
+    def read(self, key: str, value: bytes, revision: int, lease: int = 0) -> Record:
+        """Return the record of a stored value; one with an error if it cannot be read."""
+        try:
+            if value[-1:] == b"}" and value.startswith(self._stored_head):
+                body = value[len(self._stored_head) :]
+                return self.record(key, body, revision, orjson.loads(value), lease)
+            obj = self.decode(value)
+            return self.record(key, self.to_body(obj), revision, obj, lease)
+        except StoredError as error:
+            text = str(error)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            # What others put there may be anything.
+            text = f"the stored object is malformed: {error!r}"
+        return Record(key, revision, self.head, b"", -1, lease=lease, error=text)
+
+    def decode(self, value: bytes) -> Obj:
+        """Return the object of a value that others wrote, in the hub version; StoredError."""
+        if value.startswith(_ENCRYPTED):
+            raise StoredError("the stored object is encrypted, and no key of it is known")
+        try:
+            obj, version = self._typed(value)
+        except (JsonError, ProtobufError, DecodeError) as error:
+            raise StoredError(str(error)) from error
+        if version.keeper is not None:
+            # A webhook converts it when somebody asks; until then it stays as it was written.
+            version.keeper.default(obj)
+            return obj
+        if version.conversion is not None:
+            version.conversion.default(obj)
+            obj = version.conversion.to_stored(obj)
+            if self.is_json:
+                obj = decode(obj, self.type).obj  # members in their order
+        elif version.type is not self.type:
+            obj = decode(obj, self.type).obj  # drops what only the other version has
+        obj["apiVersion"], obj["kind"] = self.api_version, self.kind.kind
+        self._strategy.default(obj)
+        return obj if self.is_json else as_stored(obj, self.type)
+
+    def _typed(self, value: bytes) -> tuple[Obj, StoredVersion]:
+        """Return the object in the version it was written in, decoded by its type."""
+        if value.startswith(MAGIC):
+            envelope = unwrap(value)
+            version = self._version(envelope.api_version, envelope.kind)
+            return from_protobuf(envelope.content, version.type), version
+        plain = json_text.parse(value)
+        if not isinstance(plain, dict):
+            raise StoredError("the stored value is no object")
+        version = self._version(str(plain.get("apiVersion", "")), str(plain.get("kind", "")))
+        return decode(plain, version.type).obj, version
+
+    def _version(self, api_version: str, kind: str) -> StoredVersion:
+        found = self._versions.get(api_version) if kind == self.kind.kind else None
+        if found is None:
+            raise StoredError(f'no kind "{kind}" is registered for version "{api_version}"')
+        return found
+
+    def _fields(self, obj: Obj) -> tuple[str, ...]:
+        selectable = self._strategy.selectable
+        # Interned: there are many objects and few values.
+        return () if selectable is None else tuple(map(intern, selectable(obj).values()))
+
+    def _field_names(self) -> tuple[str, ...]:
+        selectable = self._strategy.selectable
+        if selectable is None:
+            return ()
+        blank = decode({"metadata": {"name": "x"}}, self.type).obj
+        self._strategy.default(blank)
+        return tuple(selectable(blank))
+
+    def _versioned(self, body: bytes, revision: int) -> bytes:
+        """Return a body with its resourceVersion, wherever that belongs."""
+        obj: dict[str, Any] = orjson.loads(b"{" + body)
+        obj["metadata"]["resourceVersion"] = str(revision)
+        if self._sorts:
+            return json_text.write_sorted(obj)[1:]
+        metadata = obj["metadata"]
+        obj["metadata"] = {n: metadata[n] for n in self._meta_members if n in metadata}
+        return json_text.write(obj)[1:]
+
+
+def _head(kind: str, api_version: str) -> bytes:
+    return f'{{"kind":"{kind}","apiVersion":"{api_version}",'.encode()

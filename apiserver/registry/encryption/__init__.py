@@ -1,0 +1,1 @@
+"""Encryption at rest, in the formats of kube-apiserver."""

@@ -1,0 +1,199 @@
+"""Encryption at rest of a server: its rules, the plugins they name, and their change at run time.
+
+    at_rest = AtRest(rules, clock, new_uid, logger)
+    await at_rest.start()                     plugins are asked for the first time
+    at_rest.of(resource, b"/registry/secrets/")
+    await at_rest.check()                     now and again; see `kms`
+    await at_rest.replace(rules)              new rules, once their plugins are well
+
+New rules hold for all values from then on. What can be read by neither the old nor the new rules is
+told where it is read.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry.encryption.ciphers import AesCbc, AesGcm, Cipher, SecretBox
+from kvstack.apiserver.registry.encryption.configuration import (
+    Keys,
+    Kms,
+    ProviderConfig,
+    Rule,
+    rule_of,
+)
+from kvstack.apiserver.registry.encryption.kms import KmsProvider, KmsService
+from kvstack.apiserver.registry.encryption.providers import (
+    Counts,
+    Identity,
+    Named,
+    OneKey,
+    Prefixed,
+)
+from kvstack.apiserver.registry.sealing import Plain
+from kvstack.apiserver.registry.timing import Clock
+from kvstore.logger import Logger
+
+KMS_PREFIX: Final = b"k8s:enc:kms:v2:"
+UNMATCHED: Final = "no matching prefix found"
+_CIPHERS: Final[dict[str, Callable[[bytes], Cipher]]] = {
+    "aescbc": AesCbc,
+    "aesgcm": AesGcm,
+    "secretbox": SecretBox,
+}
+_SHOWN: Final = {"aescbc": "AES", "aesgcm": "AES", "secretbox": "Secretbox"}
+Connect = Callable[[Kms], KmsService]
+
+
+class _Rules:
+    """Rules, built."""
+
+    def __init__(self, rules: Iterable[Rule], make_kms: Callable[[Kms], KmsProvider]) -> None:
+        self._rules: Final = tuple(rules)
+        self.plugins: Final = {
+            each: make_kms(each)
+            for rule in self._rules
+            for each in rule.providers
+            if isinstance(each, Kms)
+        }
+        self._built: dict[GroupResource, Prefixed | None] = {}
+
+    def of(self, resource: GroupResource, counts: Counts) -> Prefixed | None:
+        if resource not in self._built:
+            found = rule_of(self._rules, resource)
+            named = [self._named(each) for each in found]
+            self._built[resource] = Prefixed(named, UNMATCHED, counts) if named else None
+        return self._built[resource]
+
+    def _named(self, config: ProviderConfig) -> Named:
+        match config:
+            case Keys(kind, keys):
+                make = _CIPHERS[kind]
+                named = [Named(f"{e.name}:".encode(), OneKey(make(e.secret))) for e in keys]
+                text = f"no matching key was found for the provided {_SHOWN[kind]} transformer"
+                return Named(f"k8s:enc:{kind}:v1:".encode(), Prefixed(named, text))
+            case Kms(name):
+                return Named(KMS_PREFIX + f"{name}:".encode(), self.plugins[config])
+            case _:
+                return Named(b"", Identity())
+
+
+class _Sealing:
+    """Seals the values of one resource; see `Sealing`."""
+
+    def __init__(self, at_rest: "AtRest", resource: GroupResource, place: bytes) -> None:
+        self._at_rest: Final = at_rest
+        self._resource: Final = resource
+        self._place: Final = place
+
+    def sealed(self, key: str, plain: bytes) -> bytes:
+        provider = self._at_rest.provider_of(self._resource)
+        return plain if provider is None else provider.seal(plain, self._place + key.encode())
+
+    def plain(self, key: str, stored: bytes) -> Plain:
+        provider = self._at_rest.provider_of(self._resource)
+        if provider is None:
+            return Plain(stored, is_stale=False)
+        return provider.open(stored, self._place + key.encode())
+
+
+class AtRest:
+    """Encryption at rest; see `Sealer`."""
+
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        clock: Clock,
+        new_uid: Callable[[], str],
+        logger: Logger,
+        connect: Connect | None = None,
+    ) -> None:
+        """Take rules; connect: reaches the plugin of a KMS, over gRPC if it is not given."""
+        self._clock: Final = clock
+        self._new_uid: Final = new_uid
+        self._logger: Final = logger
+        self._connect: Final = connect or _connect
+        self.counts: Final = Counts()
+        self.reloads: Final = {"success": 0, "failure": 0}
+        self._rules = _Rules(rules, self._make_kms)
+
+    @property
+    def plugins(self) -> list[KmsProvider]:
+        """The plugins in use."""
+        return list(self._rules.plugins.values())
+
+    def provider_of(self, resource: GroupResource) -> Prefixed | None:
+        """Return what seals and opens values of a resource today; None: nothing does."""
+        return self._rules.of(resource, self.counts)
+
+    def of(self, resource: GroupResource, place: bytes) -> _Sealing:
+        """Return how values of a resource are sealed, whatever the rules will be."""
+        return _Sealing(self, resource, place)
+
+    async def prepare(self, values: Iterable[bytes]) -> None:
+        """Fetch the seeds of values."""
+        if not self._rules.plugins:
+            return
+        for each in values:
+            if each.startswith(KMS_PREFIX):
+                name, _, rest = each[len(KMS_PREFIX) :].partition(b":")
+                for plugin in self.plugins:
+                    if plugin.name.encode() == name:
+                        await plugin.fetch([rest])
+
+    async def start(self) -> None:
+        """Ask the plugins for the first time; what is wrong is told to the log."""
+        await self._check(self._rules)
+
+    async def check(self) -> str:
+        """Ask the plugins how they are; return what is wrong."""
+        return await self._check(self._rules)
+
+    @property
+    def error(self) -> str:
+        """What was wrong with plugins when they were last asked."""
+        return ", ".join(each.error for each in self.plugins if each.error)
+
+    async def replace(self, rules: Iterable[Rule]) -> str:
+        """Take new rules if their plugins are well; return what is wrong, and then keep the old."""
+        new = _Rules(rules, self._make_kms)
+        wrong = await self._check(new)
+        if wrong:
+            self.reloads["failure"] += 1
+            await _close(new)
+            return wrong
+        old, self._rules = self._rules, new
+        self.reloads["success"] += 1
+        await _close(old)
+        return ""
+
+    def refused(self, why: str) -> None:
+        """Take note that new rules cannot be used."""
+        self.reloads["failure"] += 1
+        self._logger.error("new rules of encryption cannot be used", error=why)
+
+    async def stop(self) -> None:
+        """Let the plugins go."""
+        await _close(self._rules)
+
+    async def _check(self, rules: _Rules) -> str:
+        found = await asyncio.gather(*(each.check() for each in rules.plugins.values()))
+        wrong = ", ".join(filter(None, found))
+        if wrong:
+            self._logger.error("a KMS plugin is not well", error=wrong)
+        return wrong
+
+    def _make_kms(self, config: Kms) -> KmsProvider:
+        return KmsProvider(config.name, self._connect(config), self._clock, self._new_uid)
+
+
+async def _close(rules: _Rules) -> None:
+    for each in rules.plugins.values():
+        await each.close()
+
+
+def _connect(config: Kms) -> KmsService:
+    from kvstack.apiserver.registry.encryption.kms_client import GrpcKms  # gRPC is slow to load
+
+    return GrpcKms(config.socket, config.timeout_s)

@@ -1,0 +1,127 @@
+"""Which cipher a stored value is of: told by what it begins with.
+
+    Prefixed([(b"k8s:enc:aescbc:v1:", Prefixed([(b"key2:", cipher), (b"key1:", cipher)])), …])
+
+The first one seals. All whose prefix a value has are tried to open it; one that was not sealed by
+the first is stale.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
+
+from kvstack.apiserver.registry.encryption.ciphers import Cipher
+from kvstack.apiserver.registry.sealing import Plain, SealError
+
+ENCRYPTED: Final = b"k8s:enc:"
+"""What all values begin with that are not plain."""
+
+
+class Provider(Protocol):
+    """Seals and opens values without their prefix."""
+
+    def seal(self, plain: bytes, context: bytes) -> bytes:
+        """Return a value as it is stored behind the prefix; raises SealError."""
+        ...
+
+    def open(self, sealed: bytes, context: bytes) -> Plain:
+        """Return the plain value; raises SealError."""
+        ...
+
+
+class Named(NamedTuple):
+    """A provider and the prefix of its values."""
+
+    prefix: bytes
+    provider: Provider
+
+
+class Identity:
+    """Leaves values as they are."""
+
+    def seal(self, plain: bytes, context: bytes) -> bytes:
+        """Return the value."""
+        del context
+        return plain
+
+    def open(self, sealed: bytes, context: bytes) -> Plain:
+        """Return the value, unless it is encrypted."""
+        del context
+        if sealed.startswith(ENCRYPTED):
+            raise SealError("identity transformer tried to read encrypted data")
+        return Plain(sealed, is_stale=False)
+
+
+class OneKey:
+    """A cipher as a provider."""
+
+    def __init__(self, cipher: Cipher) -> None:
+        """Use a cipher."""
+        self._cipher: Final = cipher
+
+    def seal(self, plain: bytes, context: bytes) -> bytes:
+        """Return the ciphertext."""
+        return self._cipher.seal(plain, context)
+
+    def open(self, sealed: bytes, context: bytes) -> Plain:
+        """Return the plain value; raises SealError."""
+        return Plain(self._cipher.open(sealed, context), is_stale=False)
+
+
+class Counts:
+    """How many values were sealed and opened."""
+
+    def __init__(self) -> None:
+        """Count from zero."""
+        self.operations: Final[dict[tuple[str, str, str], int]] = {}
+        """By type (to_storage, from_storage), prefix and status (OK, Unknown)."""
+
+    def add(self, type_: str, prefix: bytes, *, is_fine: bool) -> None:
+        """Count one."""
+        key = type_, prefix.decode("utf-8", "replace") or "identity", "OK" if is_fine else "Unknown"
+        self.operations[key] = self.operations.get(key, 0) + 1
+
+
+class Prefixed:
+    """Providers told apart by prefixes; a provider itself."""
+
+    def __init__(
+        self, providers: Iterable[Named], unmatched: str, counts: Counts | None = None
+    ) -> None:
+        """Take at least one; unmatched: what is told of a value that none is for."""
+        self.providers: Final = tuple(providers)
+        self._unmatched: Final = unmatched
+        self._counts: Final = counts
+
+    def seal(self, plain: bytes, context: bytes) -> bytes:
+        """Return a value sealed by the first provider, with its prefix; raises SealError."""
+        prefix, provider = self.providers[0]
+        try:
+            sealed = prefix + provider.seal(plain, context)
+        except SealError:
+            self._count("to_storage", prefix, is_fine=False)
+            raise
+        self._count("to_storage", prefix, is_fine=True)
+        return sealed
+
+    def open(self, sealed: bytes, context: bytes) -> Plain:
+        """Return the plain value; raises SealError."""
+        errors: dict[str, None] = {}
+        for position, (prefix, provider) in enumerate(self.providers):
+            if not sealed.startswith(prefix):
+                continue
+            try:
+                found = provider.open(sealed[len(prefix) :], context)
+            except SealError as error:
+                if prefix:  # what is encrypted is not for identity; another one may follow
+                    self._count("from_storage", prefix, is_fine=False)
+                    errors[str(error)] = None
+                continue
+            self._count("from_storage", prefix, is_fine=True)
+            return Plain(found.value, found.is_stale or position > 0)
+        if not errors:
+            raise SealError(self._unmatched)
+        raise SealError(next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]")
+
+    def _count(self, type_: str, prefix: bytes, *, is_fine: bool) -> None:
+        if self._counts is not None:
+            self._counts.add(type_, prefix, is_fine=is_fine)

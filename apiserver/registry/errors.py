@@ -1,0 +1,76 @@
+"""What failures of the store are to clients of the API.
+
+    unreachable, no leader        500 ServerTimeout, try again in two seconds
+    too slow                      504 Timeout
+    outcome of a write unknown    500 with the store's text: the client has to look
+    request too large             500 with etcd's text
+
+Upstream's texts where it has some. Clients that are told when to try again do so by themselves, so
+that is told only where nothing was done.
+"""
+
+from typing import Final
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, Record
+from kvstore.client.errors import (
+    StoreError,
+    StoreTimeoutError,
+    TooLargeError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+
+TIMED_OUT: Final = "request did not complete within requested timeout - context deadline exceeded"
+LIST_EXPIRED: Final = "The resourceVersion for the provided list is too old."
+PAGE_EXPIRED: Final = (
+    "The provided continue parameter is too old to display a consistent list result. You can start"
+    " a new list without the continue parameter, or use the continue token in this response to"
+    " retrieve the remainder of the results. Continuing with the provided token results in an"
+    " inconsistent list - objects that were created, modified, or deleted between the time the"
+    " first chunk was returned and now may show up in the list."
+)
+_STARTING: Final = "storage is (re)initializing"
+
+
+def api_error(error: StoreError, resource: GroupResource, operation: str) -> ApiError:
+    """Return the answer to a request that a failure of the store ends; operation: get, list, …"""
+    if isinstance(error, UnavailableError):
+        return status.server_timeout(resource, operation)
+    if isinstance(error, StoreTimeoutError):
+        return status.timeout(TIMED_OUT)
+    if isinstance(error, TooManyRequestsError):
+        return status.too_many_requests(error.text, 1)
+    if isinstance(error, TooLargeError):
+        return status.unknown("etcdserver: request is too large")
+    return status.unknown(error.text)
+
+
+def is_of_store(error: ApiError) -> bool:
+    """Tell whether a failure of the store is behind an answer: what was written may be there."""
+    return isinstance(error.__cause__, StoreError)
+
+
+def not_loaded() -> ApiError:
+    """Return the answer to who asks while the copy is read for the first time, or anew."""
+    return status.too_many_requests(_STARTING, 1)
+
+
+def watch_expired(revision: int, oldest: int) -> ApiError:
+    """Return the answer to a watch from a revision whose changes are gone.
+
+    oldest: the first that can be asked for.
+    """
+    return status.expired(f"too old resource version: {revision} ({oldest - 1})")
+
+
+def unreadable(prefix: str, record: Record) -> ApiError:
+    """Return the 500 of an object that cannot be read; prefix: of its collection."""
+    if not record.error.startswith(NOT_TRANSFORMABLE):
+        return status.unknown(record.error)
+    return status.internal_error(
+        f"StorageError: corrupt object, Code: 7, Key: /{prefix}/{record.key},"
+        f" ResourceVersion: 0, AdditionalErrorMsg: {record.error}"
+    )

@@ -1,0 +1,101 @@
+"""Objects as they were, read from the history of the store.
+
+Used where the copy in memory does not reach: revisions older than its window, and the present while
+the copy is behind. What the store has compacted cannot be read: CompactedError.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.keys import KeyPlaces
+from kvstack.apiserver.registry.record import Record
+from kvstack.apiserver.registry.sealing import Sealer, SealError
+from kvstore.client.store import Store
+from kvstore.client.values import prefix_end
+
+PAGE_KEYS_MAX: Final = 10_000
+
+
+class Found(NamedTuple):
+    """Objects of a range."""
+
+    revision: int
+    """Of the store, when it answered."""
+    records: list[Record]
+    more: bool
+    """Whether there are others behind them."""
+    total: int
+    """How many are in the range."""
+
+
+class History:
+    """Reads objects at revisions."""
+
+    def __init__(self, store: Store, places: KeyPlaces, sealer: Sealer | None = None) -> None:
+        """Read from a store; places: where the objects are; sealer: opens what is encrypted."""
+        self._sealer: Final = sealer
+        self._store: Final = store
+        self._places: Final = places
+
+    async def get(self, collection: Collection, key: str, revision: int = 0) -> Record | None:
+        """Return one object at a revision; 0: as it is now. Raises StoreError."""
+        place = self._places.key(collection.prefix, key)
+        kv = (await self._store.get(place, revision=revision)).kv
+        if kv is None:
+            return None
+        own = collection.own(key, kv.mod_revision)
+        if own is not None:
+            return own
+        if self._sealer is not None:
+            await self._sealer.prepare([kv.value])
+        return collection.read(key, kv.value, kv.mod_revision, kv.lease)
+
+    async def is_stale(self, collection: Collection, key: str) -> bool:
+        """Return whether an object would be encrypted in another way if it was written now.
+
+        Raises StoreError.
+        """
+        if collection.sealing is None:
+            return False
+        kv = (await self._store.get(self._places.key(collection.prefix, key))).kv
+        if kv is None:
+            return False
+        if self._sealer is not None:
+            await self._sealer.prepare([kv.value])
+        try:
+            return collection.sealing.plain(key, kv.value).is_stale
+        except SealError:
+            return False
+
+    async def read(
+        self, collection: Collection, start: str, end: str | None, revision: int, limit: int
+    ) -> Found:
+        """Return objects from start on and before end, at most `limit` (0: all)."""
+        first = self._places.key(collection.prefix, start)
+        if end is None:
+            last = prefix_end(self._places.key(collection.prefix, ""))
+        else:
+            last = self._places.key(collection.prefix, end)
+        found = await self._store.range(first, last, limit=limit, revision=revision)
+        skip = len(self._places.key(collection.prefix, ""))
+        if self._sealer is not None:
+            await self._sealer.prepare(kv.value for kv in found.kvs)
+        records = [
+            collection.read(kv.key[skip:].decode(), kv.value, kv.mod_revision, kv.lease)
+            for kv in found.kvs
+        ]
+        return Found(found.revision, records, found.more, found.total)
+
+    async def pages(
+        self, collection: Collection, start: str, end: str | None, revision: int, limit: int
+    ) -> AsyncIterator[Found]:
+        """Yield objects page by page, all at one revision; pages double up to PAGE_KEYS_MAX."""
+        while True:
+            page = await self.read(collection, start, end, revision, limit)
+            revision = revision or page.revision
+            yield page
+            if not page.more or not page.records:
+                return
+            start = f"{page.records[-1].key}\0"
+            limit = min(limit * 2, PAGE_KEYS_MAX)

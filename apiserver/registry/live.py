@@ -1,0 +1,139 @@
+"""What policy reads and writes past the walk, at the store; see `policy.ports.LiveObjects`.
+
+Objects are in the hub version. What is written is recorded in managedFields as made by the API
+server itself; there is no admission and no validation.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kvstack.apiserver.apply import update as managers
+from kvstack.apiserver.apply.endpoint import Endpoint
+from kvstack.apiserver.kinds.strategy import Strategy
+from kvstack.apiserver.kinds.table import strategy_of
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry import errors
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.copy import BehindError, Copy
+from kvstack.apiserver.registry.history import History
+from kvstack.apiserver.registry.keys import object_key
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.registry.timing import Clock, now_text
+from kvstack.apiserver.registry.writes import Raced, Writes
+from kvstore.client.errors import StoreError
+
+MANAGER: Final = "kube-apiserver"
+CATCH_UP_S: Final = 10.0
+_NO_HOOKS: Final = Strategy()
+_ANY: Final = GroupResource("", "")
+
+
+class Live:
+    """Objects as the store has them now."""
+
+    def __init__(
+        self,
+        copy: Copy,
+        history: History,
+        writes: Writes,
+        collections: Callable[[GroupResource], Collection | None],
+        clock: Clock,
+    ) -> None:
+        """Read and write by the given means."""
+        self._copy: Final = copy
+        self._history: Final = history
+        self._writes: Final = writes
+        self._find: Final = collections
+        self._clock: Final = clock
+        self._endpoints: dict[tuple[GroupResource, str], Endpoint] = {}
+
+    def forget(self, resource: GroupResource) -> None:
+        """Forget what is known of a resource that has become another."""
+        for key in [each for each in self._endpoints if each[0] == resource]:
+            del self._endpoints[key]
+
+    async def catch_up(self) -> None:
+        """Return once the copy holds whatever the store held when this was called; ApiError."""
+        try:
+            await self._copy.latest(CATCH_UP_S)
+        except BehindError:
+            raise status.timeout(errors.TIMED_OUT) from None
+        except StoreError as error:
+            raise errors.api_error(error, _ANY, "get") from error
+
+    async def replace(self, resource: GroupResource, obj: Obj, subresource: str = "") -> Obj:
+        """Write an object whose stored resourceVersion is still that of `obj`; return it as stored.
+
+        The object is not changed. Raises ApiError: 409 if the stored one has changed, 404 if it is
+        gone.
+        """
+        collection, key, name = self._place(resource, obj)
+        try:
+            seen = await self._history.get(collection, key)
+            if seen is None:
+                raise status.not_found(resource, name)
+            if str(seen.revision) != obj["metadata"].get("resourceVersion"):
+                raise status.conflict(resource, name)
+            new = {**obj, "metadata": dict(obj["metadata"])}
+            endpoint = self._endpoint(collection, subresource)
+            managers.on_update(endpoint, seen.parse(), new, MANAGER, now_text(self._clock))
+            written = await self._writes.replace(collection, seen, new)
+        except StoreError as error:
+            raise errors.api_error(error, resource, "update") from error
+        if isinstance(written, Raced):
+            raise status.conflict(resource, name)
+        return written.parse()
+
+    async def create(self, resource: GroupResource, obj: Obj) -> Obj:
+        """Write a new object; raises ApiError: 409 if it exists."""
+        collection, key, name = self._place(resource, obj)
+        new = {**obj, "metadata": dict(obj["metadata"])}
+        managers.on_create(self._endpoint(collection, ""), new, MANAGER, now_text(self._clock))
+        try:
+            written = await self._writes.create(collection, key, new)
+        except StoreError as error:
+            raise errors.api_error(error, resource, "create") from error
+        if isinstance(written, Raced):
+            raise status.already_exists(resource, name)
+        return written.parse()
+
+    async def delete(self, resource: GroupResource, obj: Obj) -> None:
+        """Remove an object whose stored resourceVersion is still that of `obj`, past its
+        finalizers; raises ApiError: 409 if the stored one has changed."""
+        collection, key, name = self._place(resource, obj)
+        try:
+            seen = await self._history.get(collection, key)
+            if seen is None:
+                return
+            if str(seen.revision) != obj["metadata"].get("resourceVersion"):
+                raise status.conflict(resource, name)
+            gone = await self._writes.delete(collection, seen)
+        except StoreError as error:
+            raise errors.api_error(error, resource, "delete") from error
+        if isinstance(gone, Raced):
+            raise status.conflict(resource, name)
+
+    def _place(self, resource: GroupResource, obj: Obj) -> tuple[Collection, str, str]:
+        metadata = obj["metadata"]
+        name: str = metadata["name"]
+        collection = self._find(resource)
+        if collection is None:
+            raise LookupError(f"{resource} is not stored")
+        return collection, object_key(metadata.get("namespace", ""), name), name
+
+    def _endpoint(self, collection: Collection, subresource: str) -> Endpoint:
+        key = (collection.resource, subresource)
+        found = self._endpoints.get(key)
+        if found is None:
+            strategy = strategy_of(*collection.resource) or _NO_HOOKS
+            strategy = strategy.subresources.get(subresource, strategy)
+            codec = collection.codec
+            found = self._endpoints[key] = Endpoint(
+                codec.type,
+                codec.api_version,
+                codec.kind.kind,
+                subresource=subresource,
+                reset_fields=strategy.reset_fields,
+            )
+        return found

@@ -1,0 +1,204 @@
+"""All resources that are stored, and the ways to read and write them.
+
+    async with Registry(store, rows, clock, logger) as registry:
+        pods = registry.collection(GroupResource("", "pods"))
+        page = await registry.reads.list(pods, Selection("default/"), ListOptions())
+
+Rows of the table that share a prefix of keys share a collection. Its objects are handled in one of
+the versions that are served: the stored one if it is among them.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from kvstack.apiserver.kinds.custom.resource import CustomResource
+from kvstack.apiserver.kinds.strategy import Strategy
+from kvstack.apiserver.kinds.table import strategy_of_row
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry.codec import Codec, StoredVersion
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.copy import Copy
+from kvstack.apiserver.registry.history import History
+from kvstack.apiserver.registry.keys import ROOT
+from kvstack.apiserver.registry.leases import Leases
+from kvstack.apiserver.registry.live import Live
+from kvstack.apiserver.registry.reads import Reads
+from kvstack.apiserver.registry.sealing import Sealer
+from kvstack.apiserver.registry.time_index import TimeIndex
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.registry.view import View
+from kvstack.apiserver.registry.writes import Writes
+from kvstack.apiserver.schema.resource import Kind, Resource, Storage
+from kvstack.apiserver.schema.table import Table
+from kvstore.client.store import Store
+from kvstore.logger import Logger
+
+_NO_HOOKS: Final = Strategy()
+
+
+class Registry:
+    """The stored resources."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        rows: Iterable[Resource],
+        clock: Clock,
+        logger: Logger,
+        *,
+        root: str = ROOT,
+        sealer: Sealer | None = None,
+    ) -> None:
+        """Make a collection for each prefix of keys that the rows name; nothing is read yet."""
+        self.store: Final = store
+        self._table: Final = table
+        self.clock: Final = clock
+        self.sealer: Final = sealer
+        self.copy: Final = Copy(store, logger, root, sealer)
+        history = History(store, self.copy.places, sealer)
+        self.history: Final = history
+        self.reads: Final = Reads(self.copy, history)
+        self.writes: Final = Writes(store, self.copy, Leases(store, clock), sealer)
+        self.view: Final = View(self.find)
+        self.live: Final = Live(self.copy, history, self.writes, self.find, clock)
+        self.times: Final = TimeIndex(store, self.copy, clock, logger)
+        self._by_resource: dict[GroupResource, Collection] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        for prefix, sharing in _by_prefix(rows).items():
+            hub = _hub(sharing)
+            collection = _collection(table, hub, sharing, prefix)
+            self._seal(collection)
+            self.copy.add(collection)
+            for each in sharing:
+                self._by_resource[GroupResource(each.group, each.name)] = collection
+
+    def find(self, resource: GroupResource) -> Collection | None:
+        """Return the collection of a resource; None: it is not stored."""
+        return self._by_resource.get(resource)
+
+    def collection(self, resource: GroupResource) -> Collection:
+        """Return the collection of a resource; KeyError: it is not stored."""
+        return self._by_resource[resource]
+
+    async def join(self, rows: list[Resource]) -> None:
+        """Store a resource that was not known, or that is another by now; raises StoreError.
+
+        rows: all of its versions. It returns when the copy has its objects.
+        """
+        hub = _hub(rows)
+        assert hub.storage is not None, "resources that join are stored"
+        resource = GroupResource(hub.group, hub.name)
+        make = partial(_codec, self._table, hub, rows)
+        known = self._by_resource.get(resource)
+        if known is None or known.is_namespaced != hub.is_namespaced:
+            known = Collection(resource, hub.storage.prefix, make, is_namespaced=hub.is_namespaced)
+        else:
+            known.remake_codec(make)
+        self._seal(known)
+        await self.copy.join(known)
+        self._by_resource[resource] = known
+        self.live.forget(resource)
+
+    def _seal(self, collection: Collection) -> None:
+        if self.sealer is not None:
+            place = self.copy.places.key(collection.prefix, "")
+            collection.sealing = self.sealer.of(collection.resource, place)
+
+    async def read_broken_anew(self) -> None:
+        """Read again the collections with objects that could not be read; raises StoreError."""
+        for each in list(self.copy.collections.values()):
+            if each.broken:
+                await self.copy.join(each)
+
+    def leave(self, resource: GroupResource) -> None:
+        """Forget a resource that has joined; its watches end."""
+        known = self._by_resource.pop(resource, None)
+        if known is not None:
+            self.copy.leave(known)
+            self.live.forget(resource)
+
+    async def __aenter__(self) -> Self:
+        """Begin to read; `copy.is_loaded` says when everything is there."""
+        self._tasks = [
+            asyncio.create_task(self.copy.run(), name="registry copy"),
+            asyncio.create_task(self.times.run(), name="registry times"),
+        ]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop; who waits for the copy is cancelled."""
+        for each in self._tasks:
+            each.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def _by_prefix(rows: Iterable[Resource]) -> dict[str, list[Resource]]:
+    found: dict[str, list[Resource]] = {}
+    for each in rows:
+        if each.storage is not None:
+            found.setdefault(each.storage.prefix, []).append(each)
+    return found
+
+
+def _hub(rows: list[Resource]) -> Resource:
+    """Return the row of the stored version, or the first."""
+    for each in rows:
+        storage = each.storage
+        if storage and (storage.group, storage.version) == (each.group, each.version):
+            return each
+    return rows[0]
+
+
+def _collection(table: Table, hub: Resource, rows: list[Resource], prefix: str) -> Collection:
+    resource = GroupResource(hub.group, hub.name)
+    make = partial(_codec, table, hub, rows)
+    return Collection(resource, prefix, make, is_namespaced=hub.is_namespaced)
+
+
+def _codec(table: Table, hub: Resource, rows: list[Resource]) -> Codec:
+    storage = hub.storage
+    assert storage is not None, "rows without a store were left out"
+    strategy = strategy_of_row(hub) or _NO_HOOKS
+    return Codec(
+        hub.kind,
+        hub.type,
+        strategy,
+        stored_api_version="" if storage.is_json else _stored_version(storage),
+        versions=_versions(table, hub, rows, storage),
+        is_json=storage.is_json,
+        sorts_members=hub.is_custom,
+    )
+
+
+def _stored_version(storage: Storage) -> str:
+    return Kind(storage.group, storage.version, storage.kind).api_version
+
+
+def _versions(
+    table: Table, hub: Resource, rows: list[Resource], storage: Storage
+) -> dict[str, StoredVersion]:
+    """Return the versions besides the hub that values may have been written in."""
+    found: dict[str, StoredVersion] = {}
+    for each in rows:
+        strategy = strategy_of_row(each) or _NO_HOOKS
+        conversion = strategy.conversions.get(each.version)
+        is_kept = isinstance(each, CustomResource) and each.converter is not None
+        keeper = strategy if is_kept else None
+        found[each.group_version] = StoredVersion(each.type, conversion, keeper)
+    stored = Kind(storage.group, storage.version, storage.kind)
+    type_ = table.type_of(stored)
+    if type_ is not None and stored.api_version not in found:
+        strategy = strategy_of_row(hub) or _NO_HOOKS
+        conversion = strategy.conversions.get(storage.version)
+        found[stored.api_version] = StoredVersion(type_, conversion)
+    return found

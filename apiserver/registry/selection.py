@@ -1,0 +1,144 @@
+"""What a list or a watch is about: a range of keys, and a condition on labels and fields.
+
+    Selection.of(pods, "a", labels.parse("app=web"), fields.parse("spec.nodeName=n1"))
+    → keys from "a/" to "a0", records with that label and that field
+
+`metadata.name` and `metadata.namespace` narrow the range where they can. Fields are those that the
+collection keeps beside its records; an endpoint that names them otherwise says how (`fields_of`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kvstack.apiserver.objects.fields import FieldSelector
+from kvstack.apiserver.objects.labels import NOTHING, Selector
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.keys import end_of
+from kvstack.apiserver.registry.record import Record
+
+Matches = Callable[[Record], bool]
+FieldsOf = Callable[[Record], Mapping[str, str]]
+
+NAME: Final = "metadata.name"
+NAMESPACE: Final = "metadata.namespace"
+
+
+class Selection:
+    """A range of keys and a condition."""
+
+    __slots__ = ("end", "exact_field", "identity", "key", "matches", "prefix", "start")
+
+    def __init__(
+        self,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        matches: Matches | None = None,
+        exact_field: tuple[int, str] | None = None,
+        identity: object = None,
+    ) -> None:
+        """Select below a prefix, or one key; matches: None for all that are there."""
+        self.prefix: Final = prefix
+        """What continue tokens are relative to: `namespace/`, or nothing."""
+        self.key: Final = key
+        """The only one that may match; None: any in the range."""
+        self.start: Final = prefix if key is None else key
+        self.end: Final = end_of(prefix) if key is None else f"{key}\0"
+        self.matches: Final = matches
+        self.exact_field: Final = exact_field
+        """A field that all that match have with that value: its place in `Record.fields`."""
+        self.identity: Final = (prefix, key, identity)
+        """Equal for selections of the same."""
+
+    @classmethod
+    def of(
+        cls,
+        collection: Collection,
+        namespace: str,
+        labels: Selector,
+        fields: FieldSelector,
+        fields_of: FieldsOf | None = None,
+    ) -> "Selection":
+        """Return the selection of a request; namespace "": all, or there are none."""
+        name = fields.exact_value(NAME)
+        if collection.is_namespaced and not namespace:
+            namespace = fields.exact_value(NAMESPACE) or ""
+        prefix = f"{namespace}/" if namespace and collection.is_namespaced else ""
+        key = None
+        if name and (prefix or not collection.is_namespaced):
+            key = prefix + name
+        rest = _without(fields, None if key is None else name, namespace if prefix else "")
+        exact = None
+        names = collection.codec.field_names
+        for each in fields.requirements if fields_of is None else ():
+            if each.is_equal and each.field in names:
+                exact = (names.index(each.field), each.value)
+                break
+        return cls(
+            prefix,
+            key=key,
+            matches=_matches(collection, labels, rest, fields_of),
+            exact_field=exact,
+            identity=(labels, fields, fields_of is None),
+        )
+
+    def covers(self, key: str) -> bool:
+        """Tell whether a key is in the range."""
+        if self.key is not None:
+            return key == self.key
+        return key.startswith(self.prefix)
+
+
+def _without(fields: FieldSelector, name: str | None, namespace: str) -> FieldSelector:
+    """Return a selector without what the range says already."""
+    said = {(NAME, name), (NAMESPACE, namespace)}
+    rest = [
+        each
+        for each in fields.requirements
+        if not (each.is_equal and (each.field, each.value) in said)
+    ]
+    return fields if len(rest) == len(fields.requirements) else FieldSelector(rest)
+
+
+def _matches(
+    collection: Collection, labels: Selector, fields: FieldSelector, fields_of: FieldsOf | None
+) -> Matches | None:
+    match_fields = None if fields.is_everything else _by_fields(collection, fields, fields_of)
+    if labels is NOTHING or not labels.is_everything:
+        match_labels = labels.matches
+        if match_fields is None:
+            return lambda record: match_labels(record.labels)
+        by_fields = match_fields
+        return lambda record: match_labels(record.labels) and by_fields(record)
+    return match_fields
+
+
+def _by_fields(
+    collection: Collection, fields: FieldSelector, fields_of: FieldsOf | None
+) -> Matches:
+    names = collection.codec.field_names
+    if fields_of is None and all(each.field in names for each in fields.requirements):
+        conditions = [
+            (names.index(each.field), each.is_equal, each.value) for each in fields.requirements
+        ]
+        if len(conditions) == 1:
+            place, is_equal, value = conditions[0]
+            return lambda record: (
+                bool(record.fields) and ((record.fields[place] == value) is is_equal)
+            )
+        return lambda record: (
+            bool(record.fields)
+            and all(
+                (record.fields[place] == value) is is_equal for place, is_equal, value in conditions
+            )
+        )
+
+    def matches(record: Record) -> bool:
+        if record.error:
+            return False
+        known = zip(names, record.fields, strict=True) if fields_of is None else fields_of(record)
+        found = dict(known)
+        found[NAME], found[NAMESPACE] = record.name, record.namespace
+        return fields.matches(found)
+
+    return matches

@@ -1,0 +1,202 @@
+"""Which revision the store was at when, so that the past can be asked for by time.
+
+    await times.revision_at(1795355947000)   → 4502: what changed after it changed after that time
+    TooOldError                              nobody took notes then
+
+While objects change, a note is taken every second: (time, first, last), the revisions that came
+since the note before. The state at a time is that before the first change of the next note, and the
+present where there is none; so an answer is at most a second older than what was asked for. The
+notes of ten seconds are one key of the store, which every API server reads:
+
+    /kvstack/times/000179535594   [[1795355947003, 4503, 4503], …]
+
+All servers take notes, and the first to write a key down wins. A note with first = 0 says that
+somebody began: what was between it and the note before is not known, so the time between them has
+the state of the note before.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import orjson
+
+from kvstack.apiserver.registry.copy import Copy
+from kvstack.apiserver.registry.timing import Clock
+from kvstore.client.errors import StoreError
+from kvstore.client.store import Store
+from kvstore.client.values import Compare, KeyValue, Put, SortOrder, prefix_end
+from kvstore.logger import Logger
+
+PREFIX: Final = b"/kvstack/times/"
+NOTE_S: Final = 1.0
+SLOT_MS: Final = 10_000
+KEPT_NOTES: Final = 600
+"""That a server remembers, besides those it has not written yet."""
+_RETRY_S: Final = 5.0
+
+
+class TooOldError(LookupError):
+    """The time lies before all notes."""
+
+
+class Note(NamedTuple):
+    """The revisions from first to last had come by a time."""
+
+    unix_ms: int
+    first: int
+    """0: a server began; `last` is what it found."""
+    last: int
+
+
+Notes: TypeAlias = Sequence[Note]
+
+
+class TimeIndex:
+    """Takes notes of times and revisions, and finds them again."""
+
+    def __init__(self, store: Store, copy: Copy, clock: Clock, logger: Logger) -> None:
+        """Follow a copy; nothing is written before `run`."""
+        self._store: Final = store
+        self._copy: Final = copy
+        self._clock: Final = clock
+        self._logger: Final = logger
+        self._notes: deque[Note] = deque()
+        """Without a gap since this server began."""
+        self._unwritten: list[Note] = []
+        self._coming = 0
+        """The first revision that is in no note yet; 0: there is none."""
+        self._is_new = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        copy.on_load.append(self._loaded)
+        copy.on_change.append(self._changed)
+
+    # What readers ask.
+
+    async def revision_at(self, unix_ms: int) -> int:
+        """Return the revision of the state at a time; raises TooOldError and StoreError.
+
+        The time may not lie in the future.
+        """
+        notes = self._notes
+        if notes and notes[0].unix_ms <= unix_ms:
+            found = next((each for each in notes if each.unix_ms > unix_ms), None)
+            if found is None:
+                return self._coming - 1 if self._coming else self._copy.revision
+            if found.first:
+                return found.first - 1
+        return await self._stored_revision_at(unix_ms)
+
+    async def oldest_ms(self) -> int | None:
+        """Return the first time that there is a note of; None: there is none. StoreError."""
+        found = await self._store.range(PREFIX, prefix_end(PREFIX), limit=1)
+        if found.kvs:
+            return _read(found.kvs[0])[0].unix_ms
+        return self._notes[0].unix_ms if self._notes else None
+
+    async def forget_before(self, unix_ms: int) -> None:
+        """Delete the notes that no time from this one on needs; raises StoreError."""
+        end = _key(unix_ms // SLOT_MS)
+        before = await self._store.range(
+            PREFIX, end, limit=1, keys_only=True, sort_order=SortOrder.DESCENDING
+        )
+        if before.kvs and before.total > 1:
+            await self._store.delete(PREFIX, before.kvs[0].key)
+
+    async def _stored_revision_at(self, unix_ms: int) -> int:
+        slot = _key(unix_ms // SLOT_MS)
+        after = await self._store.range(slot, prefix_end(PREFIX), limit=2)
+        later = [each for kv in after.kvs for each in _read(kv)]
+        later += [each for each in self._notes if not later or each.unix_ms > later[-1].unix_ms]
+        place = bisect_right(later, unix_ms, key=lambda each: each.unix_ms)
+        before = later[place - 1] if place else await self._last_before(slot)
+        if before is None:
+            raise TooOldError
+        if place < len(later) and later[place].first:
+            return later[place].first - 1
+        return before.last
+
+    async def _last_before(self, key: bytes) -> Note | None:
+        found = await self._store.range(PREFIX, key, limit=1, sort_order=SortOrder.DESCENDING)
+        return _read(found.kvs[0])[-1] if found.kvs else None
+
+    # Taking notes.
+
+    def _loaded(self, revision: int) -> None:
+        """Note that all is read anew: what was since the note before is not known."""
+        self._coming = 0
+        self._add(Note(self._now_ms(), 0, revision))
+
+    def _changed(self, first: int) -> None:
+        if not self._coming:
+            self._coming = first
+            self._is_new.set()
+
+    def _add(self, note: Note) -> None:
+        if not note.first:
+            self._notes.clear()
+        self._notes.append(note)
+        self._unwritten.append(note)
+        if len(self._notes) > KEPT_NOTES:
+            self._notes.popleft()
+        self._is_new.set()
+
+    async def run(self) -> None:
+        """Take notes and write them down until cancelled."""
+        try:
+            await self._run()
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await self._is_new.wait()
+            self._is_new.clear()
+            await asyncio.sleep(NOTE_S)
+            if self._coming:
+                self._add(Note(self._now_ms(), self._coming, self._copy.revision))
+                self._coming = 0
+                self._is_new.clear()
+            await self._write()
+
+    def _now_ms(self) -> int:
+        """Return the time of a note: clocks go back, notes do not."""
+        now_ms = self._clock.unix_ms()
+        return max(now_ms, self._notes[-1].unix_ms) if self._notes else now_ms
+
+    async def _write(self) -> None:
+        """Write down the notes of slots that are over."""
+        while self._unwritten:
+            slot = self._unwritten[0].unix_ms // SLOT_MS
+            left_ms = (slot + 1) * SLOT_MS - self._clock.unix_ms()
+            if left_ms > 0:
+                self._wake_in(left_ms / 1000)
+                return
+            notes = [each for each in self._unwritten if each.unix_ms // SLOT_MS == slot]
+            value = orjson.dumps(list(map(tuple, notes)))
+            try:
+                await self._store.txn([Compare.absent(_key(slot))], [Put(_key(slot), value)])
+            except StoreError as error:
+                self._logger.warning("times cannot be noted", error=str(error))
+                self._wake_in(_RETRY_S)
+                return
+            del self._unwritten[: len(notes)]
+
+    def _wake_in(self, seconds: float) -> None:
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        self._alarm = None
+        self._is_new.set()
+
+
+def _key(slot: int) -> bytes:
+    return PREFIX + f"{slot:012d}".encode()
+
+
+def _read(kv: KeyValue) -> list[Note]:
+    return [Note(*each) for each in orjson.loads(kv.value)]

@@ -1,0 +1,107 @@
+"""The latest changes of one resource, so that watches can begin a little in the past.
+
+    Change(7, "a/web", record, previous)     created: no previous one; deleted: no record
+
+    window.since     changes after this revision are here
+    window.after(5)  those after revision 5; ForgottenError if some are not here any more
+    window.past(5)   what the keys that changed since were at revision 5
+
+It is bounded in changes and in bytes of the objects that only it still holds; the oldest go first.
+What is older stands in the history of the store.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from kvstack.apiserver.registry.record import Record
+
+CHANGES_MAX: Final = 20_000
+BYTES_MAX: Final = 16 << 20
+
+
+class ForgottenError(LookupError):
+    """The changes asked for are older than the window."""
+
+
+class Change:
+    """One object was created, changed or deleted."""
+
+    __slots__ = ("_deleted", "encodings", "key", "previous", "record", "revision")
+
+    def __init__(
+        self, revision: int, key: str, record: Record | None, previous: Record | None
+    ) -> None:
+        """Take the object before and after; either may be None."""
+        self.revision = revision
+        self.key = key
+        self.record = record
+        self.previous = previous
+        self._deleted: Record | None = None
+        self.encodings: dict[object, bytes] | None = None
+        """The event as it was written for watches, by form."""
+
+    def gone(self) -> Record:
+        """Return the previous object with the revision at which it was gone, or out of sight."""
+        if self._deleted is None:
+            assert self.previous is not None, "there was one"
+            self._deleted = self.previous.at_revision(self.revision)
+        return self._deleted
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes nobody but the window holds."""
+        return len(self.previous.body) if self.previous is not None else 0
+
+
+class Window:
+    """The latest changes; see the head of the module."""
+
+    def __init__(
+        self, since: int, *, changes_max: int = CHANGES_MAX, bytes_max: int = BYTES_MAX
+    ) -> None:
+        """Begin empty: changes after `since` will come."""
+        self.since = since
+        self._changes: deque[Change] = deque()
+        self._changes_max = changes_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        """Return how many changes it holds."""
+        return len(self._changes)
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """Add changes; those of one revision come together, and the oldest leave together."""
+        held = self._changes
+        for each in changes:
+            held.append(each)
+            self._bytes += each.held_bytes
+        while held and (len(held) > self._changes_max or self._bytes > self._bytes_max):
+            revision = held[0].revision
+            while held and held[0].revision == revision:
+                self._bytes -= held.popleft().held_bytes
+            self.since = revision
+
+    def after(self, revision: int) -> list[Change]:
+        """Return the changes after a revision, in order; ForgottenError."""
+        if revision < self.since:
+            raise ForgottenError
+        found: list[Change] = []
+        for each in reversed(self._changes):
+            if each.revision <= revision:
+                break
+            found.append(each)
+        found.reverse()
+        return found
+
+    def past(self, revision: int) -> dict[str, Record | None]:
+        """Return what the keys that changed since a revision were then; ForgottenError."""
+        if revision < self.since:
+            raise ForgottenError
+        found: dict[str, Record | None] = {}
+        for each in reversed(self._changes):
+            if each.revision <= revision:
+                break
+            found[each.key] = each.previous
+        return found

@@ -1,0 +1,142 @@
+"""Writes: each is one transaction of the store that holds what was seen to be still so.
+
+    create    the key is absent                     → put
+    replace   the key was last changed at R         → put
+    delete    the key was last changed at R         → delete
+
+Where that does not hold, the answer is `Raced` with the object as it is now, and the caller begins
+again. What was written is known to the copy at once, as a first guess for the next write.
+
+`also` are further objects that are written or deleted in the same transaction (the addresses of a
+Service).
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.copy import Copy
+from kvstack.apiserver.registry.leases import Leases
+from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.sealing import Sealer
+from kvstore.client.store import Store
+from kvstore.client.values import Compare, Delete, KeyValue, Op, Put, Range, RangeResult, TxnResult
+
+
+class Raced(NamedTuple):
+    """The write was not made: something else is stored."""
+
+    current: Record | None
+    """As it is now; None: there is nothing. Unchanged if one of `also` is the reason."""
+    is_other: bool = False
+    """Whether one of `also` is the reason."""
+
+
+class Also(NamedTuple):
+    """One more key of a transaction."""
+
+    key: bytes
+    revision: int
+    """At which it must have been changed last; 0: it must be absent."""
+    value: bytes | None
+    """None: it is deleted."""
+
+
+class Writes:
+    """Writes to the store."""
+
+    def __init__(
+        self, store: Store, copy: Copy, leases: Leases, sealer: Sealer | None = None
+    ) -> None:
+        """Write to a store, and tell its copy; sealer: opens what is encrypted."""
+        self._sealer: Final = sealer
+        self._store: Final = store
+        self._copy: Final = copy
+        self._leases: Final = leases
+
+    async def create(
+        self,
+        collection: Collection,
+        key: str,
+        obj: Obj,
+        *,
+        ttl_s: int = 0,
+        also: Sequence[Also] = (),
+    ) -> Record | Raced:
+        """Store a new object; ttl_s: after which it goes by itself. Raises StoreError."""
+        return await self._put(collection, key, obj, 0, ttl_s, also)
+
+    async def replace(
+        self,
+        collection: Collection,
+        seen: Record,
+        obj: Obj,
+        *,
+        ttl_s: int = 0,
+        also: Sequence[Also] = (),
+    ) -> Record | Raced:
+        """Store an object in the place of one that was seen; raises StoreError."""
+        return await self._put(collection, seen.key, obj, seen.revision, ttl_s, also)
+
+    async def delete(
+        self, collection: Collection, seen: Record, *, also: Sequence[Also] = ()
+    ) -> Record | Raced:
+        """Delete an object that was seen; return its last state, at the revision of its end."""
+        place = self._copy.places.key(collection.prefix, seen.key)
+        done = await self._txn(place, seen.revision, Delete(place), also)
+        if not done.succeeded:
+            return await self._raced(collection, seen.key, seen.revision, done)
+        self._note(collection, seen.key, done.revision, None)
+        return seen.at_revision(done.revision)
+
+    async def _put(
+        self,
+        collection: Collection,
+        key: str,
+        obj: Obj,
+        revision: int,
+        ttl_s: int,
+        also: Sequence[Also],
+    ) -> Record | Raced:
+        codec = collection.codec
+        body = codec.to_body(obj)
+        lease = await self._leases.get(ttl_s) if ttl_s else 0
+        place = self._copy.places.key(collection.prefix, key)
+        put = Put(place, collection.value(key, body), lease)
+        done = await self._txn(place, revision, put, also)
+        if not done.succeeded:
+            return await self._raced(collection, key, revision, done)
+        record = codec.record(key, body, done.revision, obj, lease)
+        self._note(collection, key, done.revision, record)
+        return record
+
+    async def _txn(
+        self, place: bytes, revision: int, op: Put | Delete, also: Sequence[Also]
+    ) -> TxnResult:
+        compares = [Compare.mod_revision(place, revision)]
+        success: list[Op] = [op]
+        for each in also:
+            compares.append(Compare.mod_revision(each.key, each.revision))
+            if each.value is None:
+                success.append(Delete(each.key))
+            else:
+                success.append(Put(each.key, each.value))
+        return await self._store.txn(compares, success, [Range(place)])
+
+    async def _raced(
+        self, collection: Collection, key: str, revision: int, done: TxnResult
+    ) -> Raced:
+        result = done.results[0]
+        assert isinstance(result, RangeResult), "the failure branch reads one key"
+        kv: KeyValue | None = result.kvs[0] if result.kvs else None
+        current_revision = 0 if kv is None else kv.mod_revision
+        record = None
+        if kv is not None:
+            if self._sealer is not None:
+                await self._sealer.prepare([kv.value])
+            record = collection.read(key, kv.value, kv.mod_revision, kv.lease)
+        return Raced(record, is_other=current_revision == revision)
+
+    def _note(self, collection: Collection, key: str, revision: int, record: Record | None) -> None:
+        if revision > self._copy.revision:
+            collection.stored(key, revision, record)

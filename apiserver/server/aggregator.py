@@ -1,0 +1,77 @@
+"""The aggregator: API servers behind this one, put together with its pages.
+
+aggregator = Aggregator(site, registry, services, certificate, logger)
+aggregator.follow();  await aggregator.begin();  await aggregator.end()
+"""
+
+from typing import Final
+
+from kvstack.apiserver.aggregation.availability import AvailabilityKeeper
+from kvstack.apiserver.aggregation.backend import Backends, ProxyCertificate
+from kvstack.apiserver.aggregation.discovery import RemoteDiscovery
+from kvstack.apiserver.aggregation.proxy import AggregationProxy
+from kvstack.apiserver.aggregation.remotes import Remotes
+from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.http.site import Site
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.webhooks.services import Services
+from kvstore.http.serving.request import Request
+from kvstore.logger import Logger
+
+_OPENAPI: Final = "/openapi/v3/"
+
+
+class Aggregator:
+    """All parts of it."""
+
+    def __init__(
+        self,
+        site: Site,
+        registry: Registry,
+        services: Services,
+        certificate: ProxyCertificate,
+        logger: Logger,
+    ) -> None:
+        """Add what others serve to a site."""
+        self._site: Final = site
+        self._remotes: Final = Remotes(registry.view)
+        self._backends: Final = Backends(services, certificate)
+        self._proxy: Final = AggregationProxy(self._remotes, self._backends)
+        self._keeper: Final = AvailabilityKeeper(registry, self._backends, services, logger)
+        self._discovery: Final = RemoteDiscovery(self._remotes, self._backends, logger)
+        self._remotes.on_change.append(self._discovery.remotes_changed)
+        self._discovery.on_change.append(self._forget)
+        site.api.delegates = self._proxy
+        site.discovery.remotes = lambda: self._discovery.versions
+        site.openapi.remotes = lambda: self._discovery.openapi
+        site.openapi.serve_remote = self._serve_openapi
+
+    def follow(self) -> None:
+        """Begin to pass requests on; the registry has been read."""
+        self._remotes.follow()
+
+    async def begin(self) -> None:
+        """Begin to look after the servers."""
+        await self._keeper.begin()
+        await self._discovery.begin()
+
+    def look_again(self) -> None:
+        """Look at all servers now."""
+        self._keeper.look_again()
+
+    async def end(self) -> None:
+        """Look after them no more, and give up all connections."""
+        await self._keeper.end()
+        await self._discovery.end()
+        await self._backends.close()
+
+    def _forget(self) -> None:
+        self._site.discovery.forget()
+
+    async def _serve_openapi(
+        self, request: Request, reply: Reply, route: Route, user: User
+    ) -> None:
+        remote = self._remotes.at(f"/{route.info.path.removeprefix(_OPENAPI)}")
+        await self._proxy.pass_to(remote, request, reply, route, user)

@@ -1,0 +1,373 @@
+"""An API server over a store, for programs that are built on it.
+
+    async with connect(["http://127.0.0.1:2379"]) as store:
+        server = ApiServer(store, options, logger)
+        await server.start()          listens; server.urls says where
+        await server.ready()          until the objects of the start are there
+        await server.stop()
+
+Several can run in one process and on one store. It sets no signal handler and changes nothing of
+the process. Time, chance and the store are given to it, so that a simulation can be them; one that
+does not listen (`ServingOptions.listens`) is asked by agents of the process and `loopback` alone.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from random import Random, SystemRandom
+from typing import Final
+from urllib.parse import urlsplit
+
+from kvstack.apiserver.extension.conversion import WebhookConverter
+from kvstack.apiserver.extension.definitions import Definitions
+from kvstack.apiserver.http.in_flight import InFlight
+from kvstack.apiserver.http.site import Site
+from kvstack.apiserver.objects.metadata import generated_name
+from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
+from kvstack.apiserver.policy.flow_control.control import FlowControl
+from kvstack.apiserver.registry.copy import BehindError
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.server import acts, encryption
+from kvstack.apiserver.server.addresses import advertised_address, join_host_port, listen_url
+from kvstack.apiserver.server.aggregator import Aggregator
+from kvstack.apiserver.server.audit import Audit
+from kvstack.apiserver.server.certs.serving_certificate import ServingCertificate
+from kvstack.apiserver.server.component_pages import add_component_pages
+from kvstack.apiserver.server.components import ComponentStatuses
+from kvstack.apiserver.server.health_checks import HealthChecks
+from kvstack.apiserver.server.identity_pages import add_identity_pages
+from kvstack.apiserver.server.local_port import LocalPort
+from kvstack.apiserver.server.loopback import Loopback
+from kvstack.apiserver.server.parameter_kinds import parameter_kind
+from kvstack.apiserver.server.security import Security
+from kvstack.apiserver.server.served import served_as, served_rows
+from kvstack.apiserver.server.settings.options import Options
+from kvstack.apiserver.server.upkeep.jobs import Cluster, make_jobs
+from kvstack.apiserver.server.upkeep.loop import Job, Jobs
+from kvstack.apiserver.streams.kubelets import Kubelets
+from kvstack.apiserver.verbs.environment import Environment, Settings
+from kvstack.apiserver.webhooks.client import WebhookClient
+from kvstack.apiserver.webhooks.services import Services
+from kvstore.client.errors import StoreError
+from kvstore.client.store import Store
+from kvstore.errors import ConfigError, KvstoreError
+from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ListenerLimits, ServerTls
+from kvstore.http.serving.server import HttpServer
+from kvstore.logger import Logger
+from kvstore.runtime.clock import SystemClock
+from kvstore.units import SECOND_NS
+
+_RETRY_S: Final = 0.2
+_LOOK_AGAIN_S: Final = 0.1
+REQUESTS_S: Final = 60.0
+"""How long a stop waits for what is being answered."""
+
+
+class ApiServer:
+    """One API server."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: Options,
+        logger: Logger,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        renew: Callable[[], None] | None = None,
+    ) -> None:
+        """Put the parts together; the store has to be in use. Raises ConfigError.
+
+        renew: looks after certificates of whoever starts the server; called from time to time.
+        """
+        self._renew: Final = renew
+        self._options: Final = options
+        self._logger: Final = logger
+        self._clock: Final = clock or SystemClock()
+        table = self._table = load()
+        rows = served_rows(table, options.runtime_config)
+        self.encryption: Final = encryption.make(
+            options.encryption, self._clock, lambda: self.env.new_uid(), logger
+        )
+        self.registry: Final = Registry(
+            store,
+            table,
+            rows,
+            self._clock,
+            logger,
+            root=options.store.root,
+            sealer=self.encryption,
+        )
+        self.security: Final = Security(
+            options,
+            self.registry,
+            self._clock,
+            lambda: self.env.new_uid(),
+            lambda: self.env.random.random(),
+            logger,
+        )
+        services = Services(self.registry.view)
+        self.webhooks: Final = WebhookClient(services)
+        webhook_metrics = WebhookMetrics()
+        self.env: Final = Environment(
+            self.registry,
+            self.security.admission(
+                lambda prefix: generated_name(prefix, self.env.name_suffix()),
+                lambda name: self.loopback.create_namespace(name),
+                lambda *kind: served_as(self.env.endpoints.rows, *kind),
+                self.webhooks,
+                webhook_metrics,
+                lambda api_version, kind: parameter_kind(self.env.endpoints, api_version, kind),
+            ),
+            self.security.authorizer,
+            self._clock,
+            random or SystemRandom(),
+            _settings(options),
+        )
+        acts.add_reviews(self.env, rows, self.security.reviews)
+        self.env.sources["", "componentstatuses"] = ComponentStatuses.of(store, options.store.root)
+        if self.security.issuer is not None:
+            acts.add_tokens(self.env, self.security.issuer)
+        self.advertised: Final = advertised_address(options.serving)
+        self.port = options.serving.port
+        """That it listens on, once it does."""
+        self.audit: Final = Audit(options.audit, self._clock, logger)
+        serving = options.serving
+        self.flow_control: Final = (
+            FlowControl(serving.reads_max + serving.writes_max, self._clock)
+            if serving.is_fair
+            else None
+        )
+        self.site: Final = Site(
+            self.env,
+            table,
+            rows,
+            self.security.authenticator,
+            logger,
+            address=lambda: self.address,
+            in_flight=InFlight(
+                self._clock,
+                reads_max=0 if serving.is_fair else serving.reads_max,
+                writes_max=0 if serving.is_fair else serving.writes_max,
+            ),
+            flow_control=self.flow_control,
+            auditing=self.audit.auditing,
+            request_timeout_ns=int(options.serving.request_timeout_s * SECOND_NS),
+            streams=Kubelets(options.kubelets),
+        )
+        self.site.metrics.more.append(webhook_metrics.readings)
+        self.site.metrics.more.append(self.security.readings)
+        self.definitions: Final = Definitions(
+            self.registry,
+            self.site.set_custom,
+            lambda definition: WebhookConverter(definition, self.webhooks, self.env.new_uid),
+            logger,
+        )
+        self.aggregator: Final = Aggregator(
+            self.site, self.registry, services, options.proxy_certificate, logger
+        )
+        self.loopback: Final = Loopback(self.env)
+        self.local: Final = LocalPort(self.site, self.security.authenticators.local_tokens)
+        self._certificate = ServingCertificate(
+            options.serving, self.advertised, options.service_ranges, self._clock, logger
+        )
+        self._health = HealthChecks(
+            self.site.health,
+            self.registry,
+            options.store,
+            self._certificate.fault,
+            None if self.encryption is None else self.encryption.rules,
+        )
+        if self.encryption is not None:
+            self.site.metrics.more.append(partial(encryption.readings, self.encryption))
+        self._http: HttpServer | None = None
+        self._jobs: Jobs | None = None
+
+    @property
+    def address(self) -> str:
+        """The host and port that clients are told."""
+        host = self._options.serving.external_host or self.advertised
+        return join_host_port(host, self.port)
+
+    @property
+    def urls(self) -> list[str]:
+        """Where it listens, with the port that was bound."""
+        return [] if self._http is None else self._http.urls
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """What it does besides answering; none before it was started."""
+        return () if self._jobs is None else self._jobs.jobs
+
+    async def start(self) -> None:
+        """Read the cluster, listen unless the options say not to, and begin with the upkeep.
+
+        Raises ConfigError for what cannot be used, and KvstoreError if the store does not answer in
+        time.
+        """
+        if self.encryption is not None:
+            await self.encryption.start()
+        await self.registry.__aenter__()
+        try:
+            await self._reach_store()
+            self.security.follow()
+            self.aggregator.follow()
+            if self.flow_control is not None:
+                self.flow_control.follow(self.registry.view)
+            self.definitions.follow()
+            await self.definitions.settled()
+            if self._options.serving.listens:
+                await self._listen()
+            else:
+                self.local.attach_alone()
+                await self.local.start()
+        except BaseException:
+            await self.definitions.stop()
+            await self.webhooks.close()
+            await self.registry.__aexit__(None, None, None)
+            raise
+        self._begin_upkeep()
+        self._logger.info("ready to serve API requests", urls=self.urls, advertised=self.address)
+
+    async def ready(self) -> None:
+        """Wait until the objects of the start are there."""
+        for each in self.jobs:
+            if each.hooks:
+                await each.done.wait()
+
+    async def serve(self) -> None:
+        """Wait until the server was stopped; KvstoreError if it ended by itself."""
+        assert self._http is not None, "a server that listens was started"
+        await self._http.serve()
+
+    async def stop(self, grace_s: float = REQUESTS_S) -> None:
+        """Answer what was asked, for up to grace_s, let everything go, and end; once is enough."""
+        http, jobs, self._jobs = self._http, self._jobs, None
+        if jobs is None:
+            return
+        self._health.is_stopping = True
+        await jobs.stop()  # the Service `kubernetes` leads here no more
+        if http is not None:
+            await asyncio.sleep(self._options.serving.shutdown_delay_s)
+            http.drain()
+            await self._watches_over(self._options.serving.watch_grace_s)
+        await self.local.stop(grace_s)
+        if http is not None:
+            await http.stop(grace_s)
+        await self.definitions.stop()
+        await self.security.close()
+        await self.webhooks.close()
+        await self.registry.__aexit__(None, None, None)
+        if self.encryption is not None:
+            await self.encryption.stop()
+        await self.audit.stop()
+        self._logger.info("closed the API server", urls=self.urls)
+
+    async def _watches_over(self, grace_s: float) -> None:
+        """Wait until clients have ended their watches, for a while."""
+        try:
+            async with asyncio.timeout(grace_s):
+                while grace_s and self.site.watches.count:  # noqa: ASYNC110 - nobody is told
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+        except TimeoutError:
+            self._logger.info("watches are ended", count=self.site.watches.count)
+
+    async def _reach_store(self) -> None:
+        """Wait until the copy of the cluster is there."""
+        timeout_s = self._options.store.start_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    try:
+                        await self.registry.copy.latest(timeout_s)
+                    except (StoreError, BehindError) as error:
+                        self._logger.warning("the store is not reached yet", error=str(error))
+                        await asyncio.sleep(_RETRY_S)
+                    else:
+                        return
+        except TimeoutError:
+            raise KvstoreError(f"the store did not answer within {timeout_s} s") from None
+
+    async def _listen(self) -> None:
+        serving = self._options.serving
+        self._certificate.ensure()
+        tls = None if serving.is_plain else self._tls()
+        url = listen_url(serving.bind_address, serving.port, is_plain=serving.is_plain)
+        limits = ListenerLimits(streams_max=serving.streams_max)
+        http = HttpServer(
+            [Listener(url, "secure", tls, limits)],
+            self.site.api,
+            on_notice=lambda line: self._logger.debug(line),
+        )
+        self.local.attach(http)
+        await http.start()
+        await self.local.start()
+        self._http = http
+        self.port = urlsplit(http.urls[0]).port or self.port
+        add_component_pages(self.site.pages, self.site.health, self._clock, self._options.flags)
+        add_identity_pages(
+            self.site.pages, self._options, self.security, self.address, self._logger
+        )
+
+    def _renew_certificates(self) -> None:
+        try:
+            if self._renew is not None:
+                self._renew()
+            self._certificate.ensure()
+        except ConfigError as error:
+            self._logger.error("certificates cannot be renewed", error=str(error))
+
+    def _tls(self) -> ServerTls:
+        serving, given = self._options.serving, self._options.authentication
+        cert, key = self._certificate.files
+        authorities = {
+            name: path
+            for name, path in (
+                ("clients", given.client_ca_file),
+                ("front-proxy", given.proxy_ca_file),
+            )
+            if path
+        }
+        return ServerTls(
+            KeyPair(str(cert), str(key)),
+            tuple(KeyPair(each.cert_file, each.key_file, each.names) for each in serving.others),
+            client_auth=ClientAuth.REQUEST if authorities else ClientAuth.NONE,
+            authorities=authorities,
+            min_version=serving.min_version,
+            cipher_suites=serving.cipher_suites,
+            http2=serving.http2,
+        )
+
+    def _begin_upkeep(self) -> None:
+        cluster = Cluster(
+            self._options,
+            self._table,
+            self.registry,
+            self.env,
+            self.loopback,
+            self.security,
+            self.site,
+            self.advertised,
+            self.port,
+            self._renew_certificates,
+            self.aggregator,
+            self._logger,
+            self.encryption,
+        )
+        self._jobs = Jobs(make_jobs(cluster), self._logger)
+        self._health.begin(self._jobs.jobs)
+        self._jobs.start()
+
+
+def _settings(options: Options) -> Settings:
+    return Settings(
+        event_ttl_s=options.event_ttl_s,
+        allow_privileged=options.allow_privileged,
+        service_ranges=options.service_ranges,
+        node_ports=options.node_ports,
+        kubelet_addresses=options.kubelet_addresses,
+        proxies_to_loopback=options.proxies_to_loopback,
+        min_request_timeout_s=options.min_watch_s,
+    )

@@ -1,0 +1,333 @@
+"""The ways of telling whose a request is that flags and a configuration file ask for.
+
+    authenticators = Authenticators(options, parts)     raises ConfigError
+    authenticators.requests                             see `policy.ports.Authenticator`
+    authenticators.reload()                             files may have changed
+
+The configuration file may name other issuers of tokens while the server runs, but not other rules
+for who may be anonymous. A file that cannot be used changes nothing, and the log says why.
+"""
+
+import asyncio
+import dataclasses
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.policy.authentication.bootstrap_tokens import BootstrapTokens
+from kvstack.apiserver.policy.authentication.certificates import Authorities, CertificateUsers
+from kvstack.apiserver.policy.authentication.configuration import (
+    AnonymousSettings,
+    AuthenticationSettings,
+    Means,
+    check_issuer,
+    read_authentication,
+)
+from kvstack.apiserver.policy.authentication.front_proxy import FrontProxy
+from kvstack.apiserver.policy.authentication.jwt.authenticator import JwtTokens
+from kvstack.apiserver.policy.authentication.jwt.issuers import Issuers
+from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKeys
+from kvstack.apiserver.policy.authentication.jwt.settings import JwtSettings, Source
+from kvstack.apiserver.policy.authentication.legacy_tokens import LegacyTokens
+from kvstack.apiserver.policy.authentication.local_tokens import LocalTokens
+from kvstack.apiserver.policy.authentication.requests import Anonymous, RequestAuthenticator
+from kvstack.apiserver.policy.authentication.results import AuthenticationError, TokenAuthenticator
+from kvstack.apiserver.policy.authentication.service_account_tokens import (
+    ServiceAccountTokens,
+    TokenVerifier,
+)
+from kvstack.apiserver.policy.authentication.token_chain import TokenChain
+from kvstack.apiserver.policy.authentication.token_file import StaticTokens, read_token_file
+from kvstack.apiserver.policy.authentication.webhook_tokens import WebhookTokens
+from kvstack.apiserver.policy.configured_expressions import compile_about
+from kvstack.apiserver.policy.metrics import ReloadMetrics, token_readings
+from kvstack.apiserver.policy.ports import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.remote.connection import Connection
+from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls, read_kubeconfig
+from kvstack.apiserver.policy.remote.webhook import Webhook
+from kvstack.apiserver.policy.service_accounts.claims import LEGACY_ISSUER
+from kvstack.apiserver.policy.service_accounts.keys import KeyRing, PublicKey, public_keys
+from kvstack.apiserver.server.settings.authentication_options import (
+    AuthenticationOptions,
+    OidcOptions,
+    TokenWebhookOptions,
+)
+from kvstore.errors import ConfigError
+from kvstore.logger import Logger
+from kvstore.server.metrics.exposition import FamilySamples
+
+_WEBHOOK_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatorParts:
+    """What authenticators are made of."""
+
+    view: ObjectView
+    live: LiveObjects
+    clock: Clock
+    chance: Callable[[], float]
+    """Returns a number from 0 to 1."""
+    logger: Logger
+    allows_all: bool = False
+    """Whether everything is allowed to anybody, who then has to say who it is."""
+
+
+class Authenticators:
+    """All authenticators of a server."""
+
+    def __init__(self, given: AuthenticationOptions, parts: AuthenticatorParts) -> None:
+        """Read files and make them; raises ConfigError."""
+        self._given: Final = given
+        self._parts: Final = parts
+        accounts = given.accounts
+        self.audiences: Final = given.api_audiences or accounts.issuers[:1]
+        self.keys: Final = tuple(key for path in accounts.key_files for key in _keys(path))
+        self.legacy_tokens: LegacyTokens | None = None
+        self._account_tokens: ServiceAccountTokens | None = None
+        self.local_tokens: Final = LocalTokens(self.audiences, partial(secrets.token_urlsafe, 32))
+        self._means: Final = Means(compile_about, _ca_problem, accounts.issuers)
+        self.reload_metrics: Final = ReloadMetrics("authentication")
+        self._data = b""
+        self._settings = self._read()
+        self._issuers: Final = Issuers()
+        self._issuers.replace(map(self._jwt_tokens, self._settings.issuers))
+        self._webhook: Connection | None = None
+        members = [self.local_tokens, *self._static(), *self._accounts(), *self._others()]
+        self.tokens: Final = TokenChain(members, parts.clock)
+        self.client_authorities: Final = _authorities(given.client_ca_file, parts.clock)
+        self.proxy_authorities: Final = _authorities(given.proxy_ca_file, parts.clock)
+        self.requests: Final = self._requests()
+
+    async def reload(self) -> None:
+        """Read the configuration file again, and begin to fetch keys of issuers."""
+        await self._reload_issuers()
+        for each in self._issuers.all:
+            if each.keys.problem:
+                await self._fetch_keys(each)
+
+    async def _fetch_keys(self, tokens: JwtTokens) -> None:
+        issuer, told = tokens.settings.issuer, tokens.keys.problem
+        try:
+            await tokens.keys.refresh()
+        except AuthenticationError as error:
+            if tokens.keys.problem != told:
+                self._parts.logger.warning("no keys", issuer=issuer, error=str(error))
+
+    def reload_authorities(self) -> None:
+        """Read the files of client authorities again; what cannot be used is told to the log."""
+        given = self._given
+        for authorities, path in (
+            (self.client_authorities, given.client_ca_file),
+            (self.proxy_authorities, given.proxy_ca_file),
+        ):
+            if authorities is None:
+                continue
+            try:
+                authorities.replace(Path(path).read_bytes())
+            except (OSError, ValueError) as error:
+                logger = self._parts.logger
+                logger.error("authorities cannot be read", file=path, error=str(error))
+
+    def readings(self) -> Iterator[FamilySamples]:
+        """Yield the families of metrics."""
+        yield from self.reload_metrics.readings()
+        if self._account_tokens is not None and self.legacy_tokens is not None:
+            yield from token_readings(self._account_tokens.uses, self.legacy_tokens.uses)
+
+    async def close(self) -> None:
+        """Close connections."""
+        for each in self._issuers.all:
+            await each.keys.close()
+        if self._webhook is not None:
+            await self._webhook.close()
+
+    async def _reload_issuers(self) -> None:
+        path, logger = self._given.config_file, self._parts.logger
+        if not path:
+            return
+        try:
+            data = await asyncio.to_thread(Path(path).read_bytes)
+            if data == self._data:
+                return
+            self._data = data
+            settings = self._changed(data)
+        except (OSError, DocumentError) as error:
+            logger.error("issuers of tokens are not changed", file=path, error=str(error))
+            self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=False)
+            return
+        if settings == self._settings:
+            return
+        self._settings = settings
+        # Of an issuer that stays as it is the keys that are known stay.
+        known = {each.settings.issuer: each for each in self._issuers.all}
+        members = [
+            old
+            if (old := known.get(each.issuer)) is not None and old.settings == each
+            else self._jwt_tokens(each)
+            for each in settings.issuers
+        ]
+        gone = self._issuers.replace(members)
+        self.tokens.forget()
+        self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=True)
+        logger.info("issuers of tokens are changed", issuers=[e.issuer for e in settings.issuers])
+        for each in gone:
+            await each.keys.close()
+
+    def _changed(self, data: bytes) -> AuthenticationSettings:
+        settings = read_authentication(data, self._means)
+        if settings.anonymous != self._settings.anonymous:
+            raise DocumentError("anonymous: changed from initial configuration file")
+        return settings
+
+    def _read(self) -> AuthenticationSettings:
+        given = self._given
+        if given.config_file:
+            try:
+                self._data = Path(given.config_file).read_bytes()
+                settings = read_authentication(self._data, self._means)
+            except (OSError, DocumentError) as error:
+                raise ConfigError(
+                    "failed to load authentication configuration from file"
+                    f' "{given.config_file}": {error}'
+                ) from None
+            if settings.anonymous is not None and given.is_anonymous_given:
+                raise ConfigError(
+                    "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field"
+                    " is configured in authentication configuration file"
+                )
+            return settings
+        if given.oidc is None:
+            return AuthenticationSettings()
+        settings_of_flags = _of_flags(given.oidc)
+        try:
+            check_issuer(settings_of_flags, self._means)
+        except DocumentError as error:
+            raise ConfigError(f"oidc: {error}") from None
+        return AuthenticationSettings((settings_of_flags,))
+
+    def _jwt_tokens(self, settings: JwtSettings) -> JwtTokens:
+        tls = TargetTls(Pem(settings.ca.encode()))
+        keys = IssuerKeys(
+            settings.issuer,
+            settings.discovery_url,
+            lambda url: Connection(Target(url, tls)),
+            self._parts.clock,
+        )
+        return JwtTokens(settings, keys, self.audiences, self._parts.clock)
+
+    def _static(self) -> Sequence[TokenAuthenticator]:
+        path = self._given.token_file
+        return [StaticTokens(_static_users(path), self.audiences)] if path else []
+
+    def _accounts(self) -> Sequence[TokenAuthenticator]:
+        if not self.keys:
+            return []
+        accounts, parts = self._given.accounts, self._parts
+        ring = KeyRing(self.keys)
+        legacy = TokenVerifier([LEGACY_ISSUER], ring, self.audiences)
+        bound = TokenVerifier(accounts.issuers, ring, self.audiences)
+        view, live, clock = parts.view, parts.live, parts.clock
+        self.legacy_tokens = LegacyTokens(legacy, view, live, clock, looks_up=accounts.looks_up)
+        self._account_tokens = ServiceAccountTokens(bound, view, live, clock)
+        return [self.legacy_tokens, self._account_tokens]
+
+    def _others(self) -> Sequence[TokenAuthenticator]:
+        given, parts = self._given, self._parts
+        members: list[TokenAuthenticator] = []
+        if given.bootstrap_tokens:
+            members.append(BootstrapTokens(parts.view, self.audiences, parts.clock))
+        members.append(self._issuers)
+        if given.webhook is not None:
+            members.append(self._webhook_tokens(given.webhook))
+        return members
+
+    def _webhook_tokens(self, given: TokenWebhookOptions) -> WebhookTokens:
+        path, parts = Path(given.file), self._parts
+        try:
+            self._webhook = Connection(read_kubeconfig(path.read_bytes(), path.parent))
+        except (OSError, DocumentError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+        webhook = Webhook(
+            self._webhook, timeout_s=_WEBHOOK_TIMEOUT_S, clock=parts.clock, chance=parts.chance
+        )
+        return WebhookTokens(
+            webhook, self.audiences, parts.clock, version=given.version, lasts_ns=given.lasts_ns
+        )
+
+    def _requests(self) -> RequestAuthenticator:
+        anonymous = self._settings.anonymous or AnonymousSettings(self._given.anonymous)
+        if anonymous.is_enabled and self._parts.allows_all:
+            self._parts.logger.warning(
+                "anonymous requests are refused because every request would be allowed"
+            )
+            anonymous = AnonymousSettings(is_enabled=False)
+        proxy, clients = self.proxy_authorities, self.client_authorities
+        return RequestAuthenticator(
+            self.tokens,
+            self.audiences,
+            front_proxy=None if proxy is None else FrontProxy(proxy, self._given.proxies),
+            certificates=None if clients is None else CertificateUsers(clients),
+            anonymous=Anonymous(is_allowed=anonymous.is_enabled, paths=anonymous.paths),
+        )
+
+
+def _of_flags(oidc: OidcOptions) -> JwtSettings:
+    settings = JwtSettings(
+        oidc.issuer,
+        (oidc.client_id,),
+        Source(oidc.username_claim, oidc.username_prefix),
+        required_claims=oidc.required_claims,
+        algorithms=oidc.algorithms,
+    )
+    if oidc.groups_claim:
+        groups = Source(oidc.groups_claim, oidc.groups_prefix)
+        settings = dataclasses.replace(settings, groups=groups)
+    if not oidc.ca_file:
+        return settings
+    return dataclasses.replace(settings, ca=_read(oidc.ca_file).decode("ascii", "replace"))
+
+
+def _ca_problem(text: str) -> str:
+    try:
+        x509.load_pem_x509_certificates(text.encode())
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _authorities(path: str, clock: Clock) -> Authorities | None:
+    if not path:
+        return None
+    try:
+        return Authorities(_read(path), clock)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _keys(path: str) -> list[PublicKey]:
+    try:
+        return public_keys(_read(path))
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _static_users(path: str) -> dict[str, User]:
+    try:
+        return read_token_file(_read(path).decode().splitlines(), path)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Authorities, certificates and kubeconfigs: made, kept in files, renewed."""

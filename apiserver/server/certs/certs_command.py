@@ -1,0 +1,98 @@
+"""The command `kvstack certs`: what the machines of a cluster need, in one directory."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
+from kvstack.apiserver.server.certs.cluster_files import ClusterPlan, give_to, make_cluster_files
+from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
+from kvstack.apiserver.server.settings.flag_reader import FlagReader
+from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
+from kvstore.errors import ConfigError
+from kvstore.runtime.clock import SystemClock
+
+COMMAND: Final = "kvstack certs"
+ABOUT: Final = "Makes the certificates and kubeconfigs of a cluster of several machines."
+FAILED: Final = 1
+
+_GROUP: Final = "Cluster"
+TABLE: Final = FlagTable(
+    (
+        Flag("directory", _GROUP, Kind.TEXT, "certs", Effect.LIVE, "where they are put"),
+        Flag("members", _GROUP, Kind.LIST, "", Effect.LIVE, "names or addresses of stores"),
+        Flag(
+            "api-servers",
+            _GROUP,
+            Kind.LIST,
+            "",
+            Effect.LIVE,
+            "names and addresses by which API servers are reached",
+        ),
+        Flag(
+            "server",
+            _GROUP,
+            Kind.TEXT,
+            "https://localhost:6443",
+            Effect.LIVE,
+            "URL of the API for controllers, scheduler and nodes",
+        ),
+        Flag(
+            "admin-server",
+            _GROUP,
+            Kind.TEXT,
+            "https://localhost:6443",
+            Effect.LIVE,
+            "URL of the API for the administrator",
+        ),
+        Flag(
+            "service-cluster-ip-range",
+            _GROUP,
+            Kind.LIST,
+            "10.96.0.0/16",
+            Effect.LIVE,
+            "ranges of cluster IPs, as API servers have them",
+        ),
+        Flag("owner", _GROUP, Kind.TEXT, "", Effect.LIVE, "USER:GROUP in numbers; empty: who runs"),
+        Flag("help", "Global", Kind.BOOL, "false", Effect.LIVE, "show this text"),
+    ),
+    {"h": "help"},
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+    try:
+        given = read_command_line(arguments, COMMAND, TABLE)
+        if given.values.get("help"):
+            sys.stdout.write(help_text(COMMAND, ABOUT, TABLE))
+            return 0
+        _make(FlagReader(given, []))
+    except (UsageError, ConfigError) as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return FAILED
+    return 0
+
+
+def _make(reader: FlagReader) -> None:
+    directory = Path(reader.text("directory"))
+    try:
+        ranges = tuple(map(address_range, reader.texts("service-cluster-ip-range")))
+    except ValueError as error:
+        raise ConfigError(f"--service-cluster-ip-range: {error}") from error
+    plan = ClusterPlan(
+        reader.texts("members"),
+        reader.texts("api-servers"),
+        reader.text("server"),
+        reader.text("admin-server"),
+        ranges,
+    )
+    for name in make_cluster_files(directory, plan, SystemClock()):
+        sys.stdout.write(f"made {name}\n")
+    owner = reader.text("owner")
+    if owner:
+        user, _, group = owner.partition(":")
+        if not user.isdecimal() or not group.isdecimal():
+            raise ConfigError(f"--owner {owner}: numbers of a user and a group are wanted")
+        give_to(directory, int(user), int(group))

@@ -1,0 +1,107 @@
+"""The certificates and kubeconfigs of a cluster of several machines, made in one place.
+
+    DIR/ca, NAME of each member, client                         the store's: its own authority
+    DIR/kubernetes/pki/ca                                       the cluster's authority
+    DIR/kubernetes/pki/{apiserver,apiserver-kubelet-client,front-proxy-ca,front-proxy-client,sa}
+    DIR/kubernetes/{admin,controller-manager,scheduler,nodes}.conf
+
+What is there and good is left alone; what ends soon or is for other names is made anew.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange
+from kvstack.apiserver.policy.attributes import PRIVILEGED
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.server.certs.cert_files import CertFiles
+from kvstack.apiserver.server.certs.certificates import Profile
+from kvstack.apiserver.server.certs.kubeconfig import kubeconfig, write_kubeconfig
+from kvstack.apiserver.server.certs.pki import ADMIN
+from kvstack.apiserver.server.certs.serving_certificate import serving_hosts
+from kvstore.errors import ConfigError
+
+_LOCAL: Final = ("localhost", "127.0.0.1")
+_USERS: Final = (
+    ("controller-manager", Profile("system:kube-controller-manager")),
+    ("scheduler", Profile("system:kube-scheduler")),
+    ("nodes", Profile("kvstack:hollow-nodes", groups=(PRIVILEGED,))),
+)
+"""The agents' kubeconfigs, and whose they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """Which machines there are."""
+
+    members: tuple[str, ...]
+    """The store's, by name or address."""
+    api_servers: tuple[str, ...]
+    """All names and addresses that API servers are reached by."""
+    server: str
+    """URL in the agents' kubeconfigs."""
+    admin_server: str
+    """URL in the administrator's."""
+    service_ranges: tuple[AddressRange, ...]
+
+
+def make_cluster_files(directory: Path, plan: ClusterPlan, clock: Clock) -> list[str]:
+    """Make what is missing; return what was made, by name. Raises ConfigError."""
+    now_s = clock.unix_ms() / 1000
+    made = _store_files(CertFiles(directory), plan, now_s)
+    return made + _kubernetes_files(directory / "kubernetes", plan, now_s)
+
+
+def give_to(directory: Path, user: int, group: int) -> None:
+    """Make a user the owner of all files; others may read certificates alone. ConfigError."""
+    try:
+        for path in (directory, *sorted(directory.rglob("*"))):
+            os.chown(path, user, group)
+            if path.is_dir():
+                path.chmod(0o755)
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from error
+
+
+def _store_files(files: CertFiles, plan: ClusterPlan, now_s: float) -> list[str]:
+    made = []
+    files.authority("ca", "kvstore-ca", now_s)
+    for name in plan.members:
+        # On both sides of a connection: members are each other's clients.
+        profile = Profile(name, hosts=(name, *_LOCAL), serves=True, asks=True)
+        made += [name] if files.pair(name, "ca", profile, now_s) else []
+    made += ["client"] if files.pair("client", "ca", Profile("client"), now_s) else []
+    return made
+
+
+def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[str]:
+    files = CertFiles(directory / "pki")
+    authority = files.authority("ca", "kubernetes", now_s)
+    files.authority("front-proxy-ca", "front-proxy-ca", now_s)
+    files.key("sa")
+    hosts = serving_hosts(plan.api_servers, plan.service_ranges)
+    pairs = (
+        ("apiserver", "ca", Profile("kube-apiserver", hosts=hosts, serves=True)),
+        (
+            "apiserver-kubelet-client",
+            "ca",
+            Profile("kube-apiserver-kubelet-client", groups=(PRIVILEGED,)),
+        ),
+        ("front-proxy-client", "front-proxy-ca", Profile("front-proxy-client")),
+        ("admin", "ca", Profile(ADMIN, groups=(PRIVILEGED,))),
+        *((name, "ca", profile) for name, profile in _USERS),
+    )
+    made = [name for name, signer, profile in pairs if files.pair(name, signer, profile, now_s)]
+    configs = (
+        ("admin", ADMIN, plan.admin_server),
+        *((name, profile.name, plan.server) for name, profile in _USERS),
+    )
+    for name, user, server in configs:
+        pair = files.read(name)
+        assert pair is not None, "it was just made"
+        content = kubeconfig(server, authority.cert, user, pair)
+        if write_kubeconfig(directory / f"{name}.conf", content):
+            made.append(f"{name}.conf")
+    return made

@@ -1,0 +1,52 @@
+"""The pages by which others verify tokens of service accounts; see `service_accounts.discovery`."""
+
+from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.negotiation import NotAcceptableError
+from kvstack.apiserver.http.pages.page_set import Page, PageSet, check_reading
+from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.policy.service_accounts.discovery import (
+    CACHE_CONTROL,
+    CONFIGURATION_PATH,
+    CONFIGURATION_TYPE,
+    KEYS_PATH,
+    KEYS_TYPE,
+    documents,
+)
+from kvstack.apiserver.server.security import Security
+from kvstack.apiserver.server.settings.options import Options
+from kvstore.http.serving.request import Request
+from kvstore.logger import Logger
+
+
+def add_identity_pages(
+    pages: PageSet, options: Options, security: Security, address: str, logger: Logger
+) -> None:
+    """Serve both pages, if the issuer is such that they can be."""
+    accounts = options.authentication.accounts
+    if not accounts.issuers or not security.authenticators.keys:
+        return
+    try:
+        found = documents(
+            accounts.issuers[0], security.authenticators.keys, address, accounts.jwks_uri
+        )
+    except ValueError as error:
+        logger.info("the pages of OpenID Connect are not served", error=str(error))
+        return
+    pages.add(CONFIGURATION_PATH, _page(found.configuration, CONFIGURATION_TYPE))
+    pages.add(KEYS_PATH, _page(found.keys, KEYS_TYPE))
+
+
+def _page(body: bytes, content_type: str) -> Page:
+    async def page(request: Request, reply: Reply, _route: Route, _user: User) -> None:
+        check_reading(request)
+        accept = request.header("accept")
+        ranges = {each.partition(";")[0].strip() for each in accept.split(",")}
+        if accept and ranges.isdisjoint(("*/*", content_type)):
+            raise NotAcceptableError(
+                f"406: Not Acceptable\n\nAvailable representations: {content_type}"
+            )
+        reply.cache_control = CACHE_CONTROL
+        reply.send(200, content_type, body)
+
+    return page

@@ -1,0 +1,59 @@
+"""The API for agents of the same process: every request takes the whole pipeline, without a socket.
+
+port.token_for(User("system:kube-scheduler"))     the bearer token of a user
+await port.transport.request("GET", "/version", [("authorization", f"Bearer {token}")])
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kvstack.apiserver.http.site import Site
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.policy.authentication.local_tokens import LocalTokens
+from kvstore.http.serving.answer import Answer
+from kvstore.http.serving.local_transport import LocalTransport
+from kvstore.http.serving.server import HttpServer
+
+
+class LocalPort:
+    """Serves agents of the process."""
+
+    def __init__(self, site: Site, tokens: LocalTokens) -> None:
+        """Serve a site, beside its server."""
+        self.transport: Final = LocalTransport()
+        self._tokens = tokens
+        self._site = site
+        self._server = HttpServer([], site.api, transport=self.transport)
+
+    async def start(self) -> None:
+        """Take requests from now on."""
+        await self._server.start()
+
+    def attach_alone(self) -> None:
+        """Let watches send to agents of the process; nobody else is served."""
+        self._site.attach(self._server)
+
+    def attach(self, server: HttpServer) -> None:
+        """Let watches send through both servers, each of which shares bytes among its clients."""
+
+        def write_all(answers: Iterable[Answer], data: bytes, limit: int) -> list[Answer]:
+            if not self._server.open_count:
+                return server.write_all(answers, data, limit)
+            mine: list[Answer] = []
+            others: list[Answer] = []
+            for answer in answers:
+                (mine if answer.transport is self.transport else others).append(answer)
+            return [
+                *self._server.write_all(mine, data, limit),
+                *server.write_all(others, data, limit),
+            ]
+
+        self._site.watches.write_all = write_all
+
+    def token_for(self, user: User) -> str:
+        """Return a token of a user, good for as long as the process runs."""
+        return self._tokens.issue(user)
+
+    async def stop(self, grace_s: float) -> None:
+        """Answer what was asked, for up to grace_s, and end."""
+        await self._server.stop(grace_s)

@@ -1,0 +1,198 @@
+"""The process of an API server: `kvstack apiserver`.
+
+    flags ─► options ─► log ─► store, API server ─► until SIGTERM or SIGINT ─► exit code
+
+Code 0: ended as asked. 1: a flag is unknown or cannot be read, the settings or an address cannot be
+used, or the store cannot be reached; what is wrong goes to stderr, a flag's fault as Go programs
+tell it. A second signal ends the process at once.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kvstack.apiserver.http.pages.version_page import KUBERNETES_VERSION
+from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
+from kvstack.apiserver.server.settings.options import (
+    DEBUG_VERBOSITY,
+    Options,
+    StoreOptions,
+    options_of,
+)
+from kvstore.client import ClientOptions, ClientTls, Store, connect
+from kvstore.errors import ConfigError, KvstoreError
+from kvstore.logger import Logger
+from kvstore.runtime.allocator import keep_freed_memory
+from kvstore.runtime.collector import keep_collections_short
+from kvstore.runtime.log.line_logger import LineLogger, capture_library_logs, open_logger
+from kvstore.runtime.systemd import notify_ready
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.server.assembly import ApiServer
+
+Beside: TypeAlias = Callable[["ApiServer"], AbstractAsyncContextManager[object]]
+
+COMMAND: Final = "kvstack apiserver"
+ABOUT: Final = """\
+An API server of Kubernetes 1.37 over a store that speaks etcd's API. Flags are kube-apiserver's."""
+FAILED: Final = 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+    try:
+        given = read_command_line(arguments, COMMAND)
+        if given.values.get("help"):
+            sys.stdout.write(help_text(COMMAND, ABOUT))
+            return 0
+        if given.values.get("version"):
+            sys.stdout.write(version_text())
+            return 0
+    except UsageError as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return FAILED
+    log = open_logger(("default",), "info", "json")
+    try:
+        options = options_of(given)
+        if options.verbosity >= DEBUG_VERBOSITY:
+            log = open_logger(("default",), "debug", "json")
+        announce(options, log)
+        return run(lambda: serve(options, log), log)
+    except ConfigError as error:
+        log.fatal("command failed", error=str(error))
+        return FAILED
+
+
+def version_text() -> str:
+    """Return the version as upstream's programs tell it."""
+    return f"Kubernetes v{KUBERNETES_VERSION}\n"
+
+
+def run(body: Callable[[], Coroutine[Any, Any, None]], log: LineLogger) -> int:
+    """Run a coroutine as the process's work; return the exit code. ConfigError passes."""
+    capture_library_logs(log)
+    gc.disable()  # what loading makes stays: to look for dead cycles among it delays every start
+    try:
+        asyncio.run(body())
+    except ConfigError:
+        raise
+    except KvstoreError as error:
+        log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
+        return FAILED
+    finally:
+        gc.enable()
+        log.close()
+    return 0
+
+
+async def serve(options: Options, log: LineLogger) -> None:
+    """Serve from the store of the flags until a signal comes."""
+    async with open_store(options.store, log) as store:
+        await serve_store(store, options, log)
+
+
+async def serve_store(
+    store: Store,
+    options: Options,
+    log: Logger,
+    on_ready: Callable[[], None] | None = None,
+    ended: Awaitable[None] | None = None,
+    renew: Callable[[], None] | None = None,
+    beside: Beside | None = None,
+) -> None:
+    """Serve from a store until a signal comes, or `ended` does.
+
+    on_ready is called when the objects of the start are there, renew now and again to look after
+    certificates. What `beside` returns for the server is entered before on_ready, and left before
+    the server stops.
+    """
+    from kvstack.apiserver.server.assembly import ApiServer
+
+    stop = stop_event()
+    keep_log_of_loop(log)
+    server = ApiServer(store, options, log, renew=renew)
+    work = [
+        asyncio.ensure_future(_work(server, on_ready, log, beside)),
+        asyncio.ensure_future(stop.wait()),
+    ]
+    if ended is not None:
+        work.append(asyncio.ensure_future(ended))
+    try:
+        done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+    finally:
+        for each in work:
+            each.cancel()
+        await asyncio.wait(work)
+        await server.stop()
+
+
+async def _work(
+    server: "ApiServer",
+    on_ready: Callable[[], None] | None,
+    log: Logger,
+    beside: Beside | None,
+) -> None:
+    await server.start()
+    await server.ready()
+    async with nullcontext() if beside is None else beside(server):
+        if on_ready is not None:
+            on_ready()
+        _settle(log)
+        await server.serve()
+
+
+def open_store(options: StoreOptions, log: Logger) -> Store:
+    """Return the store of the flags, to be used in `async with`; raises ConfigError."""
+    tls = ClientTls(options.cert_file, options.key_file, options.ca_file)
+    return connect(
+        options.servers,
+        ClientOptions(tls=tls, revision_key=f"{options.root}health".encode()),
+        on_notice=lambda line: log.info("the connection to the store", what=line),
+    )
+
+
+def stop_event() -> asyncio.Event:
+    """Return what is set by the first SIGTERM or SIGINT; the second ends the process."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told(number: signal.Signals) -> None:
+        if event.is_set():
+            os._exit(FAILED)
+        event.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, told, each)
+    return event
+
+
+def keep_log_of_loop(log: Logger) -> None:
+    """Send what nobody caught to the log."""
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        log.error(context.get("message", ""), error=repr(context.get("exception")))
+
+    asyncio.get_running_loop().set_exception_handler(handle)
+
+
+def announce(options: Options, log: Logger) -> None:
+    """Tell what begins, and what it cannot do."""
+    log.info(
+        "starting an API server", version=KUBERNETES_VERSION, store=list(options.store.servers)
+    )
+    if options.without_effect:
+        log.warning("these flags have no effect here", flags=list(options.without_effect))
+
+
+def _settle(log: Logger) -> None:
+    """Do what a process does once it has loaded everything."""
+    keep_freed_memory()
+    keep_collections_short()
+    notify_ready(log)

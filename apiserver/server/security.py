@@ -1,0 +1,185 @@
+"""Policy as flags ask for it: who a request is of, what it may do, who issues tokens.
+
+    security = Security(options, registry, clock, new_uid, logger)
+    security.authenticator, security.authorizer, security.reviews, …
+
+Files are read here; configurations and client authorities are read again when they change.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from kvstack.apiserver.policy.admission.assembly import BUILT, Parts, admission_chain
+from kvstack.apiserver.policy.admission.chain import AdmissionChain
+from kvstack.apiserver.policy.admission.plugins.optional.namespaces import MakeNamespace
+from kvstack.apiserver.policy.admission.plugins.optional.owner_references_permission_enforcement import (  # noqa: E501
+    KindMapping,
+)
+from kvstack.apiserver.policy.admission.policies.parameters import FindKind
+from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
+from kvstack.apiserver.policy.admission.webhooks.plugins import WebhookParts
+from kvstack.apiserver.policy.authorization.rbac.escalation import EscalationCheck
+from kvstack.apiserver.policy.expressions.match_conditions import RequestConditions
+from kvstack.apiserver.policy.reviews.reviews import Reviews
+from kvstack.apiserver.policy.service_accounts.issuer import TokenIssuer, TokenSettings
+from kvstack.apiserver.policy.service_accounts.keys import (
+    SigningKey,
+)
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.server.authenticators import AuthenticatorParts, Authenticators
+from kvstack.apiserver.server.authorizers import RBAC, AuthorizerParts, Authorizers
+from kvstack.apiserver.server.settings.options import Options
+from kvstack.apiserver.webhooks.client import WebhookClient
+from kvstore.errors import ConfigError
+from kvstore.logger import Logger
+from kvstore.server.metrics.exposition import FamilySamples
+
+UNBUILT_AND_HARMLESS: Final = frozenset(("PodGroupProtection",))
+"""Plugins that may be asked for although they are not built: they would let everything pass that
+can come, since what they read or whom they restrict is not served yet."""
+
+
+class Security:
+    """The parts of policy, put together."""
+
+    def __init__(
+        self,
+        options: Options,
+        registry: Registry,
+        clock: Clock,
+        new_uid: Callable[[], str],
+        chance: Callable[[], float],
+        logger: Logger,
+    ) -> None:
+        """Read files and put parts together; raises ConfigError."""
+        self._options: Final = options
+        self._registry: Final = registry
+        self._clock: Final = clock
+        self._logger: Final = logger
+        self._new_uid: Final = new_uid
+        self.authorizers: Final = Authorizers(options, AuthorizerParts(clock, chance, logger))
+        self.authorizer: Final = self.authorizers.chain
+        self.authenticators: Final = Authenticators(
+            options.authentication,
+            AuthenticatorParts(
+                registry.view,
+                registry.live,
+                clock,
+                chance,
+                logger,
+                allows_all="AlwaysAllow" in self.authorizers.types,
+            ),
+        )
+        made = self.authenticators
+        self.authenticator: Final = made.requests
+        self.reviews: Final = Reviews(
+            self.authorizer,
+            lambda: self.authorizers.rule_sources,
+            made.tokens,
+            made.audiences,
+            clock,
+        )
+        self.issuer: Final = self._issuer(new_uid)
+
+    def follow(self) -> None:
+        """Begin to follow what authorizers rest on."""
+        self.authorizers.follow(self._registry.view)
+
+    @property
+    def reloads(self) -> bool:
+        """Whether there is anything to read or fetch again."""
+        given = self._options
+        return bool(
+            given.authorization.config_file
+            or given.authentication.config_file
+            or given.authentication.oidc
+        )
+
+    async def reload(self) -> None:
+        """Read configuration files again that may have changed."""
+        await self.authorizers.reload()
+        await self.authenticators.reload()
+
+    def readings(self) -> Iterator[FamilySamples]:
+        """Yield the families of metrics."""
+        yield from self.authorizers.readings()
+        yield from self.authenticators.readings()
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self.authenticators.close()
+        await self.authorizers.close()
+
+    def admission(
+        self,
+        new_name: Callable[[str], str],
+        make_namespace: MakeNamespace,
+        resources_of: KindMapping,
+        client: WebhookClient,
+        metrics: WebhookMetrics,
+        find_kind: FindKind,
+    ) -> AdmissionChain:
+        """Return the plugins that are on; raises ConfigError. For the parameters see `Parts`."""
+        options = self._options
+        registry = self._registry
+        unbuilt = [each for each in options.enabled_plugins if each not in BUILT]
+        unsafe = [each for each in unbuilt if each not in UNBUILT_AND_HARMLESS]
+        if unsafe:
+            raise ConfigError(f"admission plugins are not supported here: {', '.join(unsafe)}")
+        if unbuilt:
+            self._logger.warning("these admission plugins have no effect here", plugins=unbuilt)
+        webhooks = WebhookParts(
+            registry.view,
+            registry.live,
+            client,
+            self._clock,
+            self._new_uid,
+            RequestConditions(self.authorizer),
+            metrics,
+            self._logger,
+        )
+        parts = Parts(
+            registry.view,
+            registry.live,
+            self._clock,
+            self.authorizer,
+            new_name,
+            make_namespace,
+            resources_of,
+            webhooks,
+            find_kind,
+            options.admission,
+        )
+        made = self.authorizers
+        check = EscalationCheck(made.chain, made.rbac, made.grants, registry.live)
+        return admission_chain(
+            parts,
+            [each for each in options.enabled_plugins if each in BUILT],
+            [each for each in options.disabled_plugins if each in BUILT],
+            after_mutation=[check] if RBAC in made.types else [],
+        )
+
+    def _issuer(self, new_uid: Callable[[], str]) -> TokenIssuer | None:
+        accounts, registry = self._options.authentication.accounts, self._registry
+        if not accounts.signing_key_file:
+            return None
+        try:
+            key = SigningKey(_read(accounts.signing_key_file))
+        except ValueError as error:
+            raise ConfigError(f"{accounts.signing_key_file}: {error}") from None
+        settings = TokenSettings(
+            issuer=accounts.issuers[0],
+            api_audiences=tuple(self.authenticators.audiences),
+            longest_seconds=accounts.longest_s,
+            extends=accounts.extends,
+        )
+        return TokenIssuer(key, settings, registry.view, registry.live, self._clock, new_uid)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""What the command line says: flags, how they are read, and the settings they become."""

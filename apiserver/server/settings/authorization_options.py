@@ -1,0 +1,81 @@
+"""Who decides what is allowed, as flags say it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.server.settings.flag_reader import FlagReader
+
+MODES: Final = ("AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node")
+
+_CONFIG: Final = "authorization-config"
+_NOT_WITH_CONFIG: Final = (
+    "authorization-mode",
+    "authorization-webhook-config-file",
+    "authorization-webhook-version",
+    "authorization-webhook-cache-authorized-ttl",
+    "authorization-webhook-cache-unauthorized-ttl",
+)
+_VERSIONS: Final = ("v1", "v1beta1")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationOptions:
+    """What authorizers need; files, empty: none."""
+
+    config_file: str = ""
+    """Of an AuthorizationConfiguration, which counts instead of modes."""
+    policy_file: str = ""
+    """Of ABAC."""
+    webhook_file: str = ""
+    """A kubeconfig."""
+    webhook_version: str = "v1beta1"
+    allowed_ns: int = 300_000_000_000
+    """How long the webhook's answers are remembered that allow; 0: not at all."""
+    other_ns: int = 30_000_000_000
+
+
+def modes(reader: FlagReader) -> tuple[str, ...]:
+    """Return the modes in their order; appends to the reader what is wrong with them."""
+    found = reader.texts("authorization-mode") or ("AlwaysAllow",)
+    wrong = reader.wrong
+    for each in found:
+        if each not in MODES:
+            wrong.append(f"authorization-mode {quote(each)} is not a valid mode")
+    for mode, flag, what in (
+        ("ABAC", "authorization-policy-file", "authorization policy file"),
+        ("Webhook", "authorization-webhook-config-file", "authorization config file"),
+    ):
+        if mode in found and not reader.text(flag):
+            wrong.append(f"authorization-mode {mode}'s {what} not passed")
+        if mode not in found and reader.text(flag) and not reader.text(_CONFIG):
+            wrong.append(f"cannot specify --{flag} without mode {mode}")
+    if len(set(found)) < len(found):
+        told = " ".join(quote(each) for each in found)
+        wrong.append(f"authorization-mode [{told}] has mode specified more than once")
+    return found
+
+
+def authorization_options(reader: FlagReader) -> AuthorizationOptions:
+    """Return what flags say; appends to the reader what is wrong with them."""
+    config_file = reader.text(_CONFIG)
+    if config_file and any(reader.is_given(each) for each in _NOT_WITH_CONFIG):
+        reader.wrong.append(
+            f"--{_CONFIG} can not be specified when --authorization-mode or"
+            " --authorization-webhook-* flags are defined"
+        )
+    version = reader.text("authorization-webhook-version")
+    if version not in _VERSIONS:
+        supported = ", ".join(map(quote, _VERSIONS))
+        reader.wrong.append(
+            f"unsupported webhook authorizer version {quote(version)}, supported versions are"
+            f" {supported}"
+        )
+    return AuthorizationOptions(
+        config_file,
+        reader.text("authorization-policy-file"),
+        reader.text("authorization-webhook-config-file"),
+        version,
+        reader.int("authorization-webhook-cache-authorized-ttl"),
+        reader.int("authorization-webhook-cache-unauthorized-ttl"),
+    )

@@ -1,0 +1,107 @@
+"""ConfigMaps of kube-system that tell others about this cluster's API servers.
+
+    extension-apiserver-authentication                       whom servers behind this one believe
+    kube-apiserver-legacy-service-account-token-tracking     since when uses of old tokens are noted
+
+What several servers say of authentication is put together: certificates and names of all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import orjson
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.times import format_time
+from kvstack.apiserver.policy.authentication.certificates import Authorities
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.server.loopback import Loopback
+
+PERIOD_S: Final = 60.0
+RESOURCE: Final = GroupResource("", "configmaps")
+NAMESPACE: Final = "kube-system"
+AUTHENTICATION: Final = "extension-apiserver-authentication"
+TRACKING: Final = "kube-apiserver-legacy-service-account-token-tracking"
+
+_EXISTS: Final = 409
+_CLIENT_CA: Final = "client-ca-file"
+_PROXY_CA: Final = "requestheader-client-ca-file"
+_END: Final = "-----END CERTIFICATE-----"
+
+
+class AuthenticationInfo:
+    """Keeps what is told about authentication."""
+
+    def __init__(
+        self,
+        loopback: Loopback,
+        clients: Authorities | None,
+        proxies: Authorities | None,
+        lists: Mapping[str, Sequence[str]],
+    ) -> None:
+        """Tell of these authorities, and which headers of proxies count, by the key they are at."""
+        self._loopback: Final = loopback
+        self._clients: Final = clients
+        self._proxies: Final = proxies
+        self._lists: Final = lists
+
+    async def keep(self) -> None:
+        """Add what is missing; raises ApiError."""
+        found = self._loopback.get(RESOURCE, NAMESPACE, AUTHENTICATION)
+        known: dict[str, str] = {} if found is None else found.get("data") or {}
+        wanted = {**known, **self._data(known)}
+        if found is None:
+            if wanted:
+                metadata = {"name": AUTHENTICATION, "namespace": NAMESPACE}
+                await self._loopback.create(RESOURCE, {"metadata": metadata, "data": wanted})
+        elif wanted != known:
+            await self._loopback.update(RESOURCE, {**found, "data": wanted})
+
+    def _data(self, known: dict[str, str]) -> dict[str, str]:
+        data: dict[str, str] = {}
+        if self._clients is not None:
+            data[_CLIENT_CA] = _joined(known.get(_CLIENT_CA, ""), self._clients.pem.decode())
+        if self._proxies is not None:
+            data[_PROXY_CA] = _joined(known.get(_PROXY_CA, ""), self._proxies.pem.decode())
+            for key, values in self._lists.items():
+                data[key] = _added(known.get(key, ""), values)
+        return data
+
+
+class TokenTracking:
+    """Keeps since when uses of old tokens are noted."""
+
+    def __init__(self, loopback: Loopback, clock: Clock) -> None:
+        """Note them from the first start on."""
+        self._loopback: Final = loopback
+        self._clock: Final = clock
+
+    async def keep(self) -> None:
+        """Make the ConfigMap if it is missing; raises ApiError."""
+        if self._loopback.get(RESOURCE, NAMESPACE, TRACKING) is not None:
+            return
+        metadata = {"name": TRACKING, "namespace": NAMESPACE}
+        today = format_time(self._clock.unix_ms() // 1000)[:10]
+        try:
+            await self._loopback.create(RESOURCE, {"metadata": metadata, "data": {"since": today}})
+        except ApiError as error:
+            if error.code != _EXISTS:
+                raise
+
+
+def _joined(known: str, own: str) -> str:
+    """Return both bundles as one, each certificate once."""
+    found = dict.fromkeys([*_certificates(known), *_certificates(own)])
+    return "".join(f"{each}\n" for each in found)
+
+
+def _certificates(pem: str) -> list[str]:
+    parts = pem.split(_END)[:-1]
+    return [f"-----BEGIN{each.partition('-----BEGIN')[2]}{_END}" for each in parts]
+
+
+def _added(known: str, own: Sequence[str]) -> str:
+    """Return a list in JSON that has all of both, in order."""
+    before = orjson.loads(known) if known else []
+    return orjson.dumps(list(dict.fromkeys([*before, *own]))).decode()

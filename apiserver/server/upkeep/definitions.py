@@ -1,0 +1,171 @@
+"""What the server says of definitions: whether their names are free, and that they are served.
+
+Established definitions that are being deleted lose their objects first, then the finalizer that
+holds them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from kvstack.apiserver.extension.definitions import DEFINITIONS
+from kvstack.apiserver.kinds.definitions.conditions import (
+    CLEANUP,
+    ESTABLISHED,
+    FALSE,
+    TERMINATING,
+    TRUE,
+    set_condition,
+    with_names,
+)
+from kvstack.apiserver.kinds.definitions.conditions import is_true as has_condition
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.registry.timing import now_text
+from kvstack.apiserver.registry.window import Change
+from kvstack.apiserver.server.loopback import Loopback
+from kvstore.client.errors import StoreError
+from kvstore.logger import Logger
+
+_RACES: Final = frozenset((404, 409))
+_LOOK_AGAIN_S: Final = 1.0
+_IN_PROGRESS: Final = "CustomResource deletion is in progress"
+_COMPLETED: Final = "removed all instances"
+_NEVER: Final = "resource was never established"
+
+
+class DefinitionKeeper:
+    """Keeps conditions and accepted names, and takes away what is deleted."""
+
+    def __init__(self, loopback: Loopback, registry: Registry, logger: Logger) -> None:
+        """Write through the registry; delete objects as any client does."""
+        self._logger: Final = logger
+        self._loopback: Final = loopback
+        self._registry: Final = registry
+        self._changed: set[str] = set()
+        self._heads: Final[dict[str, Obj]] = {}
+        """Of all definitions what others have to know: group and accepted names."""
+        self._wake: Final = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Begin to follow definitions."""
+        collection = self._registry.collection(DEFINITIONS)
+        for each in collection.between():
+            self._know(each.key, each)
+        self._changed.update(self._heads)
+        collection.listeners.append(self._note)
+        self._task = asyncio.create_task(self._keep(), name="conditions of definitions")
+
+    async def end(self) -> None:
+        """Follow them no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _keep(self) -> None:
+        """Do what is to be done until cancelled."""
+        while True:
+            names, self._changed = sorted(self._changed), set()
+            going = [name for name in names if not await self._attempt(name)]
+            self._changed.update(going)
+            if going:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            elif not self._changed:
+                await self._wake.wait()
+            self._wake.clear()
+
+    def _note(self, changes: Sequence[Change]) -> None:
+        for each in changes:
+            self._know(each.key, each.record)
+        self._changed.update(each.key for each in changes if each.record is not None)
+        # What was refused to one definition may be free when another has gone.
+        if any(each.record is None for each in changes):
+            self._changed.update(self._heads)
+        self._wake.set()
+
+    def _know(self, name: str, record: Record | None) -> None:
+        if record is None or record.error:
+            self._heads.pop(name, None)
+            return
+        definition = record.parse()
+        self._heads[name] = {
+            "metadata": {"name": name},
+            "spec": {"group": (definition.get("spec") or {}).get("group")},
+            "status": {"acceptedNames": (definition.get("status") or {}).get("acceptedNames")},
+        }
+
+    async def _attempt(self, name: str) -> bool:
+        """Look at one definition; one that cannot be kept now holds no other up."""
+        try:
+            return await self._keep_one(name)
+        except (ApiError, StoreError) as error:
+            self._logger.warning("a definition cannot be kept", name=name, error=str(error))
+            return False
+
+    async def _keep_one(self, name: str) -> bool:
+        """Look at one definition; return whether nothing is left to do."""
+        record = self._registry.collection(DEFINITIONS).get(name)
+        if record is None or record.error:
+            return True
+        definition = record.parse()
+        try:
+            if definition["metadata"].get("deletionTimestamp"):
+                return await self._take_away(definition)
+            now = now_text(self._registry.clock)
+            named = with_names(definition, self._heads.values(), now)
+            if named["status"] != definition["status"]:
+                await self._registry.live.replace(DEFINITIONS, named, "status")
+        except ApiError as error:
+            if error.code not in _RACES:
+                raise
+            return False
+        return True
+
+    async def _take_away(self, definition: Obj) -> bool:
+        """Delete the objects of a definition, then let it go; return whether it may go."""
+        if CLEANUP not in (definition["metadata"].get("finalizers") or ()):
+            return True
+        if not has_condition(definition, ESTABLISHED):
+            await self._finish(definition, "NeverEstablished", _NEVER)
+            return True
+        if _reason(definition) != "InstanceDeletionInProgress":
+            definition = await self._tell(
+                definition, TRUE, "InstanceDeletionInProgress", _IN_PROGRESS
+            )
+        names = definition["status"].get("acceptedNames") or {}
+        resource = GroupResource(definition["spec"]["group"], names.get("plural", ""))
+        for each in list(self._registry.view.list(resource)):
+            if not each["metadata"].get("deletionTimestamp"):
+                await self._loopback.delete(resource, each)
+        collection = self._registry.find(resource)
+        if collection is not None and len(collection):
+            return False
+        await self._finish(definition, "InstanceDeletionCompleted", _COMPLETED)
+        return True
+
+    async def _tell(self, definition: Obj, value: str, reason: str, message: str) -> Obj:
+        new: Obj = json_text.copied(definition)
+        now = now_text(self._registry.clock)
+        set_condition(new["status"], TERMINATING, value, reason, message, now)
+        return await self._registry.live.replace(DEFINITIONS, new, "status")
+
+    async def _finish(self, definition: Obj, reason: str, message: str) -> None:
+        told = await self._tell(definition, FALSE, reason, message)
+        metadata = told["metadata"]
+        metadata["finalizers"] = [each for each in metadata["finalizers"] if each != CLEANUP]
+        if metadata["finalizers"]:
+            await self._registry.live.replace(DEFINITIONS, told)
+        else:
+            await self._registry.live.delete(DEFINITIONS, told)
+
+
+def _reason(definition: Obj) -> str:
+    for each in definition["status"].get("conditions") or ():
+        if each["type"] == TERMINATING:
+            return str(each["reason"])
+    return ""

@@ -1,0 +1,74 @@
+"""Objects that have to be there: made where they are missing, otherwise left alone.
+
+keep = FixedObjects(loopback, NAMESPACES, namespaces())
+await keep.keep()
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.server.loopback import Loopback
+
+NAMESPACES: Final = GroupResource("", "namespaces")
+PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
+SYSTEM_NAMESPACES: Final = ("kube-system", "kube-public", "default", "kube-node-lease")
+
+_PRIORITIES: Final = (
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another"
+        " node if necessary.",
+    ),
+)
+_EXISTS: Final = 409
+
+
+class FixedObjects:
+    """Objects of one resource that have to be there."""
+
+    def __init__(self, loopback: Loopback, resource: GroupResource, objects: Sequence[Obj]) -> None:
+        """Keep objects; only their names matter if they are there."""
+        self._loopback: Final = loopback
+        self._resource: Final = resource
+        self._objects: Final = objects
+
+    async def keep(self) -> None:
+        """Create what is missing; raises ApiError."""
+        missing = [each for each in self._objects if not self._is_there(each)]
+        if missing:
+            await asyncio.gather(*(self._create(each) for each in missing))
+
+    def _is_there(self, obj: Obj) -> bool:
+        metadata = obj["metadata"]
+        found = self._loopback.get(self._resource, metadata.get("namespace", ""), metadata["name"])
+        return found is not None
+
+    async def _create(self, obj: Obj) -> None:
+        try:
+            await self._loopback.create(self._resource, obj)
+        except ApiError as error:
+            if error.code != _EXISTS:
+                raise
+
+
+def namespaces() -> list[Obj]:
+    """Return the namespaces of the system."""
+    return [{"metadata": {"name": each}} for each in SYSTEM_NAMESPACES]
+
+
+def priority_classes() -> list[Obj]:
+    """Return the priority classes of the system."""
+    found: list[dict[str, Any]] = []
+    for name, value, description in _PRIORITIES:
+        found.append({"metadata": {"name": name}, "value": value, "description": description})
+    return found

@@ -1,0 +1,117 @@
+"""FlowSchemas and priority levels that every cluster has, and the condition of all FlowSchemas.
+
+Their specs are in `data/flow_control.json`. One that is missing is made; one whose annotation says
+that it is kept (`apf.kubernetes.io/autoupdate-spec`) gets its spec back. Each FlowSchema is told
+whether its priority level is there.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from kvstack.apiserver.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.registry.timing import Clock, now_text
+from kvstack.apiserver.registry.view import View
+from kvstack.apiserver.server.loopback import Loopback
+
+DATA: Final = Path(__file__).parent.parent / "data" / "flow_control.json"
+PERIOD_S: Final = 60.0
+STATUS_PERIOD_S: Final = 1.0
+PRODUCER: Final = "api-priority-and-fairness-config-producer-v1"
+CONSUMER: Final = "api-priority-and-fairness-config-consumer-v1"
+
+_GROUP: Final = "flowcontrol.apiserver.k8s.io"
+SCHEMAS: Final = GroupResource(_GROUP, "flowschemas")
+LEVELS: Final = GroupResource(_GROUP, "prioritylevelconfigurations")
+_KEEP: Final = "apf.kubernetes.io/autoupdate-spec"
+_MANDATORY: Final = {SCHEMAS: FLOW_SCHEMAS, LEVELS: PRIORITY_LEVELS}
+_DANGLING: Final = "Dangling"
+_RACED: Final = frozenset((404, 409))
+
+
+class FlowControl:
+    """Keeps the objects and the conditions."""
+
+    def __init__(self, loopback: Loopback, view: View, clock: Clock) -> None:
+        """Write through the verbs."""
+        self._loopback: Final = loopback
+        self._view: Final = view
+        self._clock: Final = clock
+        self._seen: tuple[int, int] = (-1, -1)
+
+    async def keep(self) -> None:
+        """Make what is missing, and put back specs that are kept; raises ApiError."""
+        wanted = orjson.loads(DATA.read_bytes())
+        for resource in (LEVELS, SCHEMAS):
+            specs = wanted[resource.resource].items()
+            await asyncio.gather(*(self._keep_one(resource, name, spec) for name, spec in specs))
+
+    async def tell(self) -> None:
+        """Tell FlowSchemas whether their priority level is there; raises ApiError."""
+        versions = self._view.version(SCHEMAS), self._view.version(LEVELS)
+        if versions == self._seen:
+            return
+        for each in list(self._view.list(SCHEMAS)):
+            await self._tell_one(each)
+        self._seen = versions
+
+    async def _keep_one(self, resource: GroupResource, name: str, spec: dict[str, Any]) -> None:
+        found = self._loopback.get(resource, "", name)
+        if found is None:
+            metadata = {"name": name, "annotations": {_KEEP: "true"}}
+            try:
+                await self._loopback.create(
+                    resource, {"metadata": metadata, "spec": spec}, PRODUCER
+                )
+            except ApiError as error:
+                if error.code not in _RACED:
+                    raise
+            return
+        annotations = found["metadata"].get("annotations") or {}
+        is_mandatory = name in _MANDATORY[resource]
+        if not is_mandatory and annotations.get(_KEEP) != "true":
+            return
+        wanted = found.get("spec") if is_mandatory else spec
+        if found.get("spec") != wanted or annotations.get(_KEEP) != "true":
+            metadata = {**found["metadata"], "annotations": {**annotations, _KEEP: "true"}}
+            new = {**found, "metadata": metadata, "spec": wanted}
+            await self._loopback.update(resource, new, PRODUCER)
+
+    async def _tell_one(self, schema: Obj) -> None:
+        metadata = schema["metadata"]
+        level = schema["spec"]["priorityLevelConfiguration"]["name"]
+        is_there = self._view.get(LEVELS, "", level) is not None
+        wanted = condition(level, is_there=is_there)
+        for each in (schema.get("status") or {}).get("conditions") or ():
+            if each["type"] == _DANGLING and all(each.get(k) == v for k, v in wanted.items()):
+                return
+        status = {"conditions": [{**wanted, "lastTransitionTime": now_text(self._clock)}]}
+        body = {"metadata": {"name": metadata["name"]}, "status": status}
+        try:
+            await self._loopback.apply(SCHEMAS, body, CONSUMER, "status")
+        except ApiError as error:
+            if error.code not in _RACED:
+                raise
+
+
+def condition(level: str, *, is_there: bool) -> dict[str, str]:
+    """Return the condition of a FlowSchema that refers to a priority level, without its time."""
+    told = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}"'
+    if is_there:
+        return {
+            "type": _DANGLING,
+            "status": "False",
+            "reason": "Found",
+            "message": f"{told} and it exists",
+        }
+    return {
+        "type": _DANGLING,
+        "status": "True",
+        "reason": "NotFound",
+        "message": f"{told} but there is no such object",
+    }

@@ -1,0 +1,105 @@
+"""The Lease by which an API server tells that it lives; leases of those that died are collected.
+
+kube-system/apiserver-<hash of the host's name>   renewed every 10 s, good for an hour
+"""
+
+import base64
+import hashlib
+import struct
+from typing import Final
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.objects.times import parse_micro_time
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.registry.view import View
+from kvstack.apiserver.server.loopback import Loopback
+from kvstack.apiserver.server.settings.times import micro_time
+
+LEASES: Final = GroupResource("coordination.k8s.io", "leases")
+NAMESPACE: Final = "kube-system"
+PERIOD_S: Final = 10.0
+COLLECT_S: Final = 3600.0
+LIFE_S: Final = 3600
+COMPONENT: Final = "kube-apiserver"
+
+_IDENTITY: Final = "apiserver.kubernetes.io/identity"
+_HOST: Final = "kubernetes.io/hostname"
+_ADDRESS: Final = "kubernetes.io/peer-advertise-address"
+_GONE: Final = frozenset((404, 409))
+
+
+class IdentityLease:
+    """Keeps this server's Lease, and removes others that have ended."""
+
+    def __init__(
+        self, loopback: Loopback, view: View, clock: Clock, host: str, address: str, uid: str
+    ) -> None:
+        """Hold the Lease of a host; address: host:port of this server, uid: of this run."""
+        self._loopback: Final = loopback
+        self._view: Final = view
+        self._clock: Final = clock
+        self._host: Final = host
+        self._address: Final = address
+        self.name: Final = lease_name(host)
+        self._holder: Final = f"{self.name}_{uid}"
+
+    async def renew(self) -> None:
+        """Make or renew it; raises ApiError."""
+        found = self._loopback.get(LEASES, NAMESPACE, self.name)
+        now = micro_time(self._clock)
+        spec = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": LIFE_S,
+            "renewTime": now,
+        }
+        if found is None:
+            await self._loopback.create(LEASES, {"metadata": self._metadata({}), "spec": spec})
+            return
+        metadata = {**found["metadata"], **self._metadata(found["metadata"])}
+        await self._loopback.update(
+            LEASES, {**found, "metadata": metadata, "spec": {**found["spec"], **spec}}
+        )
+
+    async def collect(self) -> None:
+        """Remove the Leases of servers that have not renewed them; raises ApiError."""
+        now = self._clock.unix_ms() / 1000
+        for each in list(self._view.list(LEASES, NAMESPACE)):
+            labels = each["metadata"].get("labels") or {}
+            if labels.get(_IDENTITY) != COMPONENT or not _is_over(each, now):
+                continue
+            try:
+                await self._loopback.delete(LEASES, each)
+            except ApiError as error:
+                if error.code not in _GONE:  # it was renewed, or another server was faster
+                    raise
+
+    def _metadata(self, known: Obj) -> Obj:
+        labels = {**(known.get("labels") or {}), _IDENTITY: COMPONENT, _HOST: self._host}
+        annotations = {**(known.get("annotations") or {}), _ADDRESS: self._address}
+        return {
+            "name": self.name,
+            "namespace": NAMESPACE,
+            "labels": labels,
+            "annotations": annotations,
+        }
+
+
+def lease_name(host: str) -> str:
+    """Return the name of the Lease of the API server of a host."""
+    hashed = hashlib.sha256()
+    for text in (host, COMPONENT):
+        data = text.encode()
+        hashed.update(struct.pack(">H", len(data)) + data)
+    shown = base64.b32encode(hashed.digest()[:16]).decode().rstrip("=").lower()
+    return f"apiserver-{shown}"
+
+
+def _is_over(lease: Obj, now: float) -> bool:
+    spec = lease.get("spec") or {}
+    renewed, life_s = spec.get("renewTime"), spec.get("leaseDurationSeconds")
+    if not renewed or life_s is None:
+        return True
+    ends: float = parse_micro_time(renewed).seconds + life_s
+    return ends < now

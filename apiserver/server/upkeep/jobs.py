@@ -1,0 +1,288 @@
+"""All jobs of a server, in upstream's intervals and with the names of its start hooks."""
+
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kvstack.apiserver.extension.definitions import DEFINITIONS
+from kvstack.apiserver.http.site import Site
+from kvstack.apiserver.policy.flow_control.control import REBALANCE_S
+from kvstack.apiserver.registry.compaction import Compaction
+from kvstack.apiserver.registry.encryption.kms import UNHEALTHY_S
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.schema.table import Table
+from kvstack.apiserver.server.addresses import join_host_port
+from kvstack.apiserver.server.aggregator import Aggregator
+from kvstack.apiserver.server.authorizers import RBAC
+from kvstack.apiserver.server.encryption import Encryption
+from kvstack.apiserver.server.loopback import Loopback
+from kvstack.apiserver.server.security import Security
+from kvstack.apiserver.server.settings.options import Options
+from kvstack.apiserver.server.upkeep import (
+    api_services,
+    config_maps,
+    fixed_objects,
+    flow_control,
+    identity_lease,
+    kubernetes_service,
+    repairs,
+    service_cidr,
+)
+from kvstack.apiserver.server.upkeep.api_services import ApiServices
+from kvstack.apiserver.server.upkeep.config_maps import AuthenticationInfo, TokenTracking
+from kvstack.apiserver.server.upkeep.definitions import DefinitionKeeper
+from kvstack.apiserver.server.upkeep.fixed_objects import FixedObjects
+from kvstack.apiserver.server.upkeep.flow_control import FlowControl
+from kvstack.apiserver.server.upkeep.identity_lease import IdentityLease
+from kvstack.apiserver.server.upkeep.kubernetes_service import KubernetesService
+from kvstack.apiserver.server.upkeep.loop import Job
+from kvstack.apiserver.server.upkeep.repairs import ClusterIpRepair, NodePortRepair
+from kvstack.apiserver.server.upkeep.roles import Roles
+from kvstack.apiserver.server.upkeep.service_cidr import DefaultServiceCidr
+from kvstack.apiserver.server.upkeep.warning_events import WarningEvents
+from kvstack.apiserver.verbs.environment import Environment
+from kvstore.logger import Logger
+
+NAMESPACES_S: Final = 60.0
+CERTIFICATES_S: Final = 3600.0
+TOKEN_USES_S: Final = 10.0
+AUTHORITIES_S: Final = 60.0
+POLICY_FILES_S: Final = 5.0
+"""Configuration files of authorizers and authenticators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What jobs work with."""
+
+    options: Options
+    table: Table
+    registry: Registry
+    env: Environment
+    loopback: Loopback
+    security: Security
+    site: Site
+    advertised: str
+    """The IP address that the cluster reaches this server at."""
+    port: int
+    renew: Callable[[], None]
+    """Looks after certificates; raises ConfigError."""
+    aggregator: Aggregator
+    logger: Logger
+    encryption: Encryption | None = None
+    """At rest."""
+
+
+def make_jobs(cluster: Cluster) -> list[Job]:
+    """Return the jobs of a server."""
+    loopback = cluster.loopback
+    namespaces = Job(
+        "system namespaces",
+        FixedObjects(loopback, fixed_objects.NAMESPACES, fixed_objects.namespaces()).keep,
+        every_s=NAMESPACES_S,
+        hooks=("poststarthook/start-system-namespaces-controller",),
+    )
+    return [
+        namespaces,
+        *_policy(cluster, namespaces),
+        *_network(cluster, namespaces),
+        *_own(cluster, namespaces),
+    ]
+
+
+def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
+    """Yield what keeps objects that policy rests on."""
+    loopback, security, clock = cluster.loopback, cluster.security, cluster.env.clock
+    if RBAC in security.authorizers.types:
+        yield Job(
+            "roles",
+            Roles(loopback).keep,
+            hooks=("poststarthook/rbac/bootstrap-roles",),
+            after=namespaces,
+        )
+    if loopback.serves(fixed_objects.PRIORITY_CLASSES):
+        classes = fixed_objects.priority_classes()
+        keep = FixedObjects(loopback, fixed_objects.PRIORITY_CLASSES, classes).keep
+        hooks = ("poststarthook/scheduling/bootstrap-system-priority-classes",)
+        yield Job("priority classes", keep, hooks=hooks)
+    if loopback.serves(flow_control.SCHEMAS):
+        flow = FlowControl(loopback, cluster.registry.view, clock)
+        producer = Job(
+            "flow control",
+            flow.keep,
+            every_s=flow_control.PERIOD_S,
+            hooks=("poststarthook/priority-and-fairness-config-producer",),
+        )
+        yield producer
+        control = cluster.site.queues
+        if control is not None:
+            yield Job(
+                "seats of priority levels",
+                _plain(control.control.rebalance),
+                every_s=REBALANCE_S,
+            )
+        yield Job(
+            "flow control's conditions",
+            flow.tell,
+            every_s=flow_control.STATUS_PERIOD_S,
+            after=producer,
+        )
+    given = cluster.options.authentication
+    info = AuthenticationInfo(
+        loopback,
+        security.authenticators.client_authorities,
+        security.authenticators.proxy_authorities,
+        given.proxy_lists,
+    )
+    yield Job(
+        "authentication info",
+        info.keep,
+        every_s=config_maps.PERIOD_S,
+        hooks=("poststarthook/start-cluster-authentication-info-controller",),
+        after=namespaces,
+    )
+    yield Job(
+        "token tracking",
+        TokenTracking(loopback, clock).keep,
+        every_s=config_maps.PERIOD_S,
+        hooks=("poststarthook/start-legacy-token-tracking-controller",),
+        after=namespaces,
+    )
+    if security.reloads:
+        yield Job("policy files", security.reload, every_s=POLICY_FILES_S)
+    legacy_tokens = security.authenticators.legacy_tokens
+    if legacy_tokens is not None:
+        yield Job("uses of old tokens", legacy_tokens.write_last_uses, every_s=TOKEN_USES_S)
+
+
+def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
+    """Yield what keeps the Service `kubernetes`, and what Services were given."""
+    options, loopback, registry = cluster.options, cluster.loopback, cluster.registry
+    clock = cluster.env.clock
+    if loopback.serves(service_cidr.RESOURCE):
+        keeper = DefaultServiceCidr(loopback, options.service_ranges, clock, cluster.logger)
+        ranges = Job(
+            "the default ServiceCIDR",
+            keeper.keep,
+            every_s=service_cidr.PERIOD_S,
+            hooks=("poststarthook/start-kubernetes-service-cidr-controller",),
+            after=namespaces,
+        )
+        yield ranges
+        addresses = ClusterIpRepair(
+            loopback,
+            registry,
+            options.service_ranges,
+            _events(cluster, "ipallocator-repair-controller"),
+            clock,
+        )
+        yield Job(
+            "repair of cluster IPs", addresses.look, every_s=repairs.ADDRESSES_S, after=ranges
+        )
+    ports = NodePortRepair(
+        registry,
+        options.node_ports,
+        _events(cluster, "portallocator-repair-controller"),
+        cluster.logger,
+    )
+    yield Job(
+        "repair of node ports",
+        ports.round,
+        every_s=repairs.PORTS_S,
+        hooks=("poststarthook/start-service-ip-repair-controllers",),
+    )
+    service = KubernetesService(
+        loopback,
+        registry,
+        options.service_ranges[0],
+        cluster.advertised,
+        cluster.port,
+        node_port=options.kubernetes_node_port,
+        keeps_endpoints=options.keeps_endpoints,
+    )
+    yield Job(
+        "the Service kubernetes",
+        service.keep,
+        every_s=kubernetes_service.PERIOD_S,
+        hooks=("poststarthook/bootstrap-controller",),
+        after=namespaces,
+        at_end=service.leave,
+    )
+
+
+def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
+    """Yield what concerns this server and its store."""
+    options, loopback, registry, env = (
+        cluster.options,
+        cluster.loopback,
+        cluster.registry,
+        cluster.env,
+    )
+    lease = IdentityLease(
+        loopback,
+        registry.view,
+        env.clock,
+        socket.gethostname().lower(),
+        join_host_port(cluster.advertised, cluster.port),
+        env.new_uid(),
+    )
+    yield Job(
+        "identity lease",
+        lease.renew,
+        every_s=identity_lease.PERIOD_S,
+        hooks=("poststarthook/start-kube-apiserver-identity-lease-controller",),
+        after=namespaces,
+    )
+    yield Job(
+        "leases of dead servers",
+        lease.collect,
+        every_s=identity_lease.COLLECT_S,
+        hooks=("poststarthook/start-kube-apiserver-identity-lease-garbage-collector",),
+    )
+    if loopback.serves(DEFINITIONS):
+        definitions = DefinitionKeeper(loopback, registry, cluster.logger)
+        yield Job("definitions", definitions.begin, at_end=definitions.end)
+    if loopback.serves(api_services.RESOURCE):
+        keeper = ApiServices(loopback, cluster.table, cluster.site, registry, cluster.logger)
+        aggregator = cluster.aggregator
+        yield Job("aggregated servers", aggregator.begin, at_end=aggregator.end)
+        yield Job(
+            "API services",
+            keeper.keep,
+            every_s=api_services.PERIOD_S,
+            hooks=("poststarthook/kube-apiserver-autoregistration", "autoregister-completion"),
+            at_end=keeper.end,
+        )
+    if options.store.compaction_s:
+        compaction = Compaction(
+            registry.store, registry.times, env.clock, history_s=options.store.history_s
+        )
+        yield Job(
+            "compaction", compaction.round, every_s=options.store.compaction_s, begins_later=True
+        )
+    if cluster.encryption is not None:
+        at_rest = cluster.encryption
+        yield Job(
+            "encryption", lambda: at_rest.keep(registry), every_s=UNHEALTHY_S, begins_later=True
+        )
+    yield Job("certificates", _plain(cluster.renew), every_s=CERTIFICATES_S, begins_later=True)
+    yield Job(
+        "authorities",
+        _plain(cluster.security.authenticators.reload_authorities),
+        every_s=AUTHORITIES_S,
+        begins_later=True,
+    )
+
+
+def _events(cluster: Cluster, controller: str) -> WarningEvents:
+    env = cluster.env
+    host = socket.gethostname()
+    return WarningEvents(cluster.loopback, controller, host, env.clock, env.random.getrandbits)
+
+
+def _plain(do: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def once() -> None:
+        do()
+
+    return once

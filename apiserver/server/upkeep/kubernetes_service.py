@@ -1,0 +1,160 @@
+"""The Service `kubernetes`: how programs inside the cluster reach its API servers.
+
+    Service default/kubernetes           the first address of the range, port 443 → the secure port
+    /registry/masterleases/192.0.2.7     one key a server, with a lease of 15 s, put every 10 s
+    Endpoints, EndpointSlice             the addresses of all keys
+
+A server that ends takes its key away; one that was killed is gone when its lease is.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.server.certs.serving_certificate import first_address
+from kvstack.apiserver.server.loopback import Loopback
+from kvstore.client.values import prefix_end
+
+PERIOD_S: Final = 10.0
+LEASE_S: Final = 15
+NAMESPACE: Final = "default"
+NAME: Final = "kubernetes"
+
+_SERVICES: Final = GroupResource("", "services")
+_ENDPOINTS: Final = GroupResource("", "endpoints")
+_SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
+_LABELS: Final = {"component": "apiserver", "provider": "kubernetes"}
+_SKIP_MIRROR: Final = {"endpointslice.kubernetes.io/skip-mirror": "true"}
+_SERVICE_NAME: Final = {"kubernetes.io/service-name": NAME}
+_PORT_NAME: Final = "https"
+_SERVICE_PORT: Final = 443
+_EXISTS: Final = 409
+
+
+class KubernetesService:
+    """Keeps the Service and who is behind it."""
+
+    def __init__(
+        self,
+        loopback: Loopback,
+        registry: Registry,
+        block: AddressRange,
+        address: str,
+        port: int,
+        *,
+        node_port: int = 0,
+        keeps_endpoints: bool = True,
+    ) -> None:
+        """Keep the Service at the first address of a block, and this server's address behind it.
+
+        node_port: 0 is none.
+        """
+        self._loopback: Final = loopback
+        self._registry: Final = registry
+        self._cluster_ip: Final = first_address(block)
+        self._address: Final = address
+        self._port: Final = port
+        self._node_port: Final = node_port
+        self._keeps_endpoints: Final = keeps_endpoints
+        self._family: Final = block.family
+        self._leases: Final = f"{registry.copy.places.root}masterleases/".encode()
+
+    async def keep(self) -> None:
+        """Make right what is not; raises ApiError and StoreError."""
+        await self._keep_service()
+        if self._keeps_endpoints:
+            store = self._registry.store
+            lease = await store.lease_grant(LEASE_S)
+            await store.put(self._own_key, self._lease_value(), lease=lease.lease)
+            await self._keep_endpoints(await self._addresses())
+
+    async def leave(self) -> None:
+        """Take this server from those behind the Service; raises ApiError and StoreError.
+
+        The last one stays, as upstream has it: clients that know no other keep trying.
+        """
+        if self._keeps_endpoints:
+            await self._registry.store.delete(self._own_key)
+            await self._keep_endpoints(await self._addresses())
+
+    @property
+    def _own_key(self) -> bytes:
+        return self._leases + self._address.encode()
+
+    def _lease_value(self) -> bytes:
+        subsets = [{"addresses": [{"ip": self._address}]}]
+        return orjson.dumps(
+            {"kind": "Endpoints", "apiVersion": "v1", "metadata": {}, "subsets": subsets}
+        )
+
+    async def _addresses(self) -> list[str]:
+        """Return the addresses of all servers, sorted."""
+        found = await self._registry.store.range(
+            self._leases, prefix_end(self._leases), keys_only=True
+        )
+        return sorted(each.key[len(self._leases) :].decode() for each in found.kvs)
+
+    async def _keep_service(self) -> None:
+        port: dict[str, Any] = {
+            "name": _PORT_NAME,
+            "port": _SERVICE_PORT,
+            "protocol": "TCP",
+            "targetPort": self._port,
+        }
+        type_ = "ClusterIP"
+        if self._node_port:
+            type_ = "NodePort"
+            port["nodePort"] = self._node_port
+        found = self._loopback.get(_SERVICES, NAMESPACE, NAME)
+        if found is None:
+            metadata = {"name": NAME, "namespace": NAMESPACE, "labels": _LABELS}
+            spec = {
+                "clusterIP": self._cluster_ip,
+                "ipFamilyPolicy": "SingleStack",
+                "ports": [port],
+                "sessionAffinity": "None",
+                "type": type_,
+            }
+            await self._create(_SERVICES, {"metadata": metadata, "spec": spec})
+        elif found["spec"].get("ports") != [port] or found["spec"].get("type") != type_:
+            spec = {**found["spec"], "ports": [port], "type": type_}
+            await self._loopback.update(_SERVICES, {**found, "spec": spec})
+
+    async def _keep_endpoints(self, addresses: Sequence[str]) -> None:
+        if not addresses:
+            return
+        port = {"name": _PORT_NAME, "port": self._port, "protocol": "TCP"}
+        subset = {"addresses": [{"ip": each} for each in addresses], "ports": [port]}
+        await self._put(_ENDPOINTS, _SKIP_MIRROR, {"subsets": [subset]})
+        endpoints = [{"addresses": [each], "conditions": {"ready": True}} for each in addresses]
+        body = {"addressType": self._family, "endpoints": endpoints, "ports": [port]}
+        await self._put(_SLICES, _SERVICE_NAME, body)
+
+    async def _put(
+        self, resource: GroupResource, labels: dict[str, str], wanted: dict[str, Any]
+    ) -> None:
+        """Make an object be as wanted, if it is not."""
+        found = self._loopback.get(resource, NAMESPACE, NAME)
+        if found is None:
+            metadata = {"name": NAME, "namespace": NAMESPACE, "labels": labels}
+            await self._create(resource, {"metadata": metadata, **wanted})
+            return
+        own = found["metadata"].get("labels") or {}
+        is_same = all((found.get(name) or []) == value for name, value in wanted.items())
+        if is_same and all(own.get(name) == value for name, value in labels.items()):
+            return
+        metadata = {**found["metadata"], "labels": {**own, **labels}}
+        await self._loopback.update(resource, {**found, "metadata": metadata, **wanted})
+
+    async def _create(self, resource: GroupResource, obj: Obj) -> None:
+        try:
+            await self._loopback.create(resource, obj)
+        except ApiError as error:
+            if error.code != _EXISTS:
+                raise

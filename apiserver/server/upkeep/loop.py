@@ -1,0 +1,121 @@
+"""Jobs that are done at start and again from time to time.
+
+    job = Job("bootstrap-controller", service.keep, every_s=10)
+    jobs = Jobs([job, …], logger);  jobs.start();  await jobs.stop()
+
+A round that fails is told to the log and tried again soon; `job.done` says whether one has ever
+succeeded, which is what the health checks of start hooks ask.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from kvstack.apiserver.objects.status import ApiError
+from kvstore.client.errors import StoreError
+from kvstore.logger import Logger
+
+RETRY_S: Final = 0.5
+RETRY_MAX_S: Final = 10.0
+END_S_MAX: Final = 2.0
+"""What the end of one job may take."""
+_CONFLICT: Final = 409
+
+
+class Job:
+    """One thing that is done again and again."""
+
+    def __init__(
+        self,
+        name: str,
+        do: Callable[[], Awaitable[None]],
+        *,
+        every_s: float = 0.0,
+        hooks: Sequence[str] = (),
+        after: "Job | None" = None,
+        begins_later: bool = False,
+        at_end: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Do something every so many seconds; 0: once, until it succeeds.
+
+        hooks: the health checks that are fine when it has first succeeded. after: the job that has
+        to have succeeded before. begins_later: whether the first round waits for a
+        period. at_end: done when the server stops, if a round was begun.
+        """
+        self.name: Final = name
+        self.hooks: Final = hooks
+        self.after: Final = after
+        self.at_end: Final = at_end
+        self.is_begun = False
+        self.done: Final = asyncio.Event()
+        self._do: Final = do
+        self._every_s: Final = every_s
+        self.begins_later: Final = begins_later
+
+    async def once(self) -> None:
+        """Do it one time; raises what it raises."""
+        await self._do()
+
+    async def run(self, logger: Logger) -> None:
+        """Do it until cancelled, or once."""
+        if self.after is not None:
+            await self.after.done.wait()
+        if self.begins_later:
+            await asyncio.sleep(self._every_s)
+        retry_s = RETRY_S
+        self.is_begun = True
+        while True:
+            try:
+                await self.once()
+            except (ApiError, StoreError) as error:
+                # Other servers keep the same objects: one of them may just have been faster.
+                is_race = isinstance(error, ApiError) and error.code == _CONFLICT
+                told = logger.warning if self.done.is_set() and not is_race else logger.info
+                told("a job failed and is tried again", job=self.name, error=str(error))
+                pause_s, retry_s = retry_s, min(retry_s * 2, RETRY_MAX_S)
+            else:
+                self.done.set()
+                retry_s, pause_s = RETRY_S, self._every_s
+                if not pause_s:
+                    return
+            await asyncio.sleep(pause_s)
+
+
+class Jobs:
+    """All jobs of a server."""
+
+    def __init__(self, jobs: Iterable[Job], logger: Logger) -> None:
+        """Hold jobs; none is begun."""
+        self.jobs: Final = tuple(jobs)
+        self._logger: Final = logger
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin with all of them."""
+        self._tasks = [asyncio.create_task(self._run(each), name=each.name) for each in self.jobs]
+
+    async def stop(self) -> None:
+        """End all of them."""
+        for each in self._tasks:
+            each.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks = []
+        for job in self.jobs:
+            if job.is_begun and job.at_end is not None:
+                await self._end(job.name, job.at_end)
+
+    async def _end(self, name: str, at_end: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(END_S_MAX):
+                await at_end()
+        except (ApiError, StoreError, TimeoutError) as error:
+            # What it would have taken away goes by itself when its lease ends.
+            self._logger.warning("a job could not end well", job=name, error=str(error))
+
+    async def _run(self, job: Job) -> None:
+        try:
+            await job.run(self._logger)
+        except Exception as error:
+            self._logger.error("a job ended by an error", job=job.name, error=repr(error))
+            raise

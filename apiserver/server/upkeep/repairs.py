@@ -1,0 +1,162 @@
+"""Repair of what Services were given: cluster IPs and node ports; see `kinds.allocation`.
+
+    node ports     the bitmap in the store says what Services have: every three minutes
+    cluster IPs    each Service has its IPAddresses, each IPAddress its Service: as they change,
+                   and all of them every ten minutes
+
+What is found is told by Warning events.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from kvstack.apiserver.kinds.allocation.address_repair import (
+    Repair,
+    repair_address,
+    repair_service,
+)
+from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange, service_ranges
+from kvstack.apiserver.kinds.allocation.node_ports import (
+    PortRange,
+    decode_bitmap,
+    encode_bitmap,
+)
+from kvstack.apiserver.kinds.allocation.port_repair import PERIOD_SECONDS, PortRepair
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.registry.copy import BehindError
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.server.loopback import Loopback
+from kvstack.apiserver.server.upkeep.warning_events import WarningEvents
+from kvstack.apiserver.verbs.allocations import ports_key, range_allocation
+from kvstore.client.values import Compare, Put
+from kvstore.logger import Logger
+
+PORTS_S: Final = float(PERIOD_SECONDS)
+ADDRESSES_S: Final = 1.0
+"""How often is looked whether anything changed."""
+ADDRESSES_FULL_S: Final = 600.0
+
+SERVICES: Final = GroupResource("", "services")
+ADDRESSES: Final = GroupResource("networking.k8s.io", "ipaddresses")
+RANGES: Final = GroupResource("networking.k8s.io", "servicecidrs")
+_CATCH_UP_S: Final = 10.0
+_RACED: Final = frozenset((404, 409))
+
+
+class NodePortRepair:
+    """Makes the stored bitmap of node ports right."""
+
+    def __init__(
+        self, registry: Registry, port_range: PortRange, events: WarningEvents, logger: Logger
+    ) -> None:
+        """Know no leaks yet."""
+        self._registry: Final = registry
+        self._range: Final = port_range
+        self._rounds: Final = PortRepair(port_range)
+        self._events: Final = events
+        self._logger: Final = logger
+
+    async def round(self) -> None:
+        """Look at all Services once; raises StoreError and ApiError."""
+        registry, text = self._registry, self._range.text
+        key = ports_key(registry)
+        kv = (await registry.store.get(key)).kv
+        stored = {"range": text} if kv is None else range_allocation(kv.value)
+        if stored.get("range") != text:
+            self._logger.warning(
+                "the stored range of node ports is made anew", stored=stored["range"], flags=text
+            )
+            stored = {"range": text}
+        try:
+            # The Services that took the ports of the bitmap have to be known.
+            await registry.copy.latest(_CATCH_UP_S)
+        except BehindError:
+            return
+        taken = decode_bitmap(stored.get("data") or "")
+        wanted, findings = self._rounds.round(taken, registry.view.list(SERVICES))
+        if kv is None or wanted != taken or stored.keys() == {"range"}:
+            value = {
+                "kind": "RangeAllocation",
+                "apiVersion": "v1",
+                "metadata": {},
+                "range": text,
+                "data": encode_bitmap(wanted),
+            }
+            revision = 0 if kv is None else kv.mod_revision
+            await registry.store.txn(
+                [Compare.mod_revision(key, revision)], [Put(key, orjson.dumps(value))], []
+            )
+        await self._events.tell(findings)
+
+
+class ClusterIpRepair:
+    """Makes Services and IPAddresses agree."""
+
+    def __init__(
+        self,
+        loopback: Loopback,
+        registry: Registry,
+        ranges: Sequence[AddressRange],
+        events: WarningEvents,
+        clock: Clock,
+    ) -> None:
+        """ranges: of the flags, for as long as there are no ServiceCIDRs."""
+        self._loopback: Final = loopback
+        self._view: Final = registry.view
+        self._ranges: Final = ranges
+        self._events: Final = events
+        self._clock: Final = clock
+        self._seen: tuple[int, ...] = ()
+        self._again_at_s = 0.0
+        self._full_at_s = 0.0
+
+    async def look(self) -> None:
+        """Repair, if anything changed or it is time; raises ApiError."""
+        now_s = self._clock.unix_ms() / 1000
+        seen = tuple(self._view.version(each) for each in (SERVICES, ADDRESSES, RANGES))
+        is_due = self._again_at_s and now_s >= self._again_at_s
+        if seen == self._seen and now_s < self._full_at_s and not is_due:
+            return
+        again_s = await self._repair_all(now_s)
+        self._seen, self._full_at_s = seen, now_s + ADDRESSES_FULL_S
+        self._again_at_s = now_s + again_s if again_s else 0.0
+
+    async def _repair_all(self, now_s: float) -> float:
+        """Look at everything; return in how many seconds to look again, 0: when it changes."""
+        ranges = service_ranges(self._view.list(RANGES)) or list(self._ranges)
+        repairs = [
+            repair_service(each, ranges, self._find_address, self._find_service)
+            for each in list(self._view.list(SERVICES))
+        ]
+        repairs += [
+            repair_address(each, self._find_service, now_s)
+            for each in list(self._view.list(ADDRESSES))
+        ]
+        for each in repairs:
+            if each.deleted or each.created:
+                await self._carry_out(each)
+            await self._events.tell(each.findings)
+        return min((each.retry_seconds for each in repairs if each.retry_seconds), default=0.0)
+
+    async def _carry_out(self, repair: Repair) -> None:
+        try:
+            for name in repair.deleted:
+                found = self._find_address(name)
+                if found is not None:
+                    await self._loopback.delete(ADDRESSES, found)
+            for each in repair.created:
+                await self._loopback.create(ADDRESSES, each)
+        except ApiError as error:
+            if error.code not in _RACED:  # another server was faster
+                raise
+
+    def _find_address(self, name: str) -> Obj | None:
+        return self._view.get(ADDRESSES, "", name)
+
+    def _find_service(self, namespace: str, name: str) -> Obj | None:
+        return self._view.get(SERVICES, namespace, name)

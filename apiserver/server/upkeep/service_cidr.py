@@ -1,0 +1,74 @@
+"""The ServiceCIDR `kubernetes`: the ranges of the flags, as an object that allocation goes by."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.registry.timing import Clock, now_text
+from kvstack.apiserver.server.loopback import Loopback
+from kvstore.logger import Logger
+
+PERIOD_S: Final = 10.0
+RESOURCE: Final = GroupResource("networking.k8s.io", "servicecidrs")
+NAME: Final = "kubernetes"
+MANAGER: Final = "kubernetes-service-cidr-controller"
+
+_READY: Final = "Ready"
+_IS_READY: Final = "Kubernetes default Service CIDR is ready"
+
+
+class DefaultServiceCidr:
+    """Keeps the ServiceCIDR of the flags."""
+
+    def __init__(
+        self, loopback: Loopback, ranges: Sequence[AddressRange], clock: Clock, logger: Logger
+    ) -> None:
+        """Keep these ranges."""
+        self._loopback: Final = loopback
+        self._cidrs: Final = [each.cidr for each in ranges]
+        self._clock: Final = clock
+        self._logger: Final = logger
+        self._told: list[str] = []
+
+    async def keep(self) -> None:
+        """Make the object, or tell that it is not what the flags say; raises ApiError."""
+        found = self._loopback.get(RESOURCE, "", NAME)
+        if found is None:
+            found = await self._loopback.create(
+                RESOURCE, {"metadata": {"name": NAME}, "spec": {"cidrs": self._cidrs}}
+            )
+        cidrs = found["spec"]["cidrs"]
+        if cidrs != self._cidrs:
+            if len(cidrs) == 1 and self._cidrs[:1] == cidrs:
+                found = await self._loopback.update(
+                    RESOURCE, {**found, "spec": {"cidrs": self._cidrs}}
+                )
+            elif cidrs != self._told:
+                self._told = cidrs
+                self._logger.warning(
+                    "the cluster's service ranges are not those of the flags",
+                    flags=self._cidrs,
+                    cluster=cidrs,
+                )
+                return
+        if not found["metadata"].get("deletionTimestamp") and not _is_ready(found):
+            await self._set_ready()
+
+    async def _set_ready(self) -> None:
+        condition = {
+            "type": _READY,
+            "status": "True",
+            "message": _IS_READY,
+            "lastTransitionTime": now_text(self._clock),
+        }
+        status = {"conditions": [condition]}
+        await self._loopback.apply(
+            RESOURCE, {"metadata": {"name": NAME}, "status": status}, MANAGER, "status"
+        )
+
+
+def _is_ready(obj: Obj) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == _READY and each["status"] == "True" for each in conditions)

@@ -1,0 +1,71 @@
+"""Warning events of the server's own loops."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from kvstack.apiserver.kinds.allocation.findings import Finding
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.server.loopback import Loopback
+from kvstack.apiserver.server.settings.times import micro_time
+
+EVENTS: Final = GroupResource("events.k8s.io", "events")
+SUFFIX_DIGITS: Final = 16
+_DEFAULT_NAMESPACE: Final = "default"
+_TOLD_MAX: Final = 1024
+
+
+class WarningEvents:
+    """Writes events, each finding once until the loop finds something else about the object."""
+
+    def __init__(
+        self,
+        loopback: Loopback,
+        controller: str,
+        host: str,
+        clock: Clock,
+        random_bits: Callable[[int], int],
+    ) -> None:
+        """Write in the name of a controller on a host."""
+        self._loopback: Final = loopback
+        self._controller: Final = controller
+        self._host: Final = host
+        self._clock: Final = clock
+        self._random_bits: Final = random_bits
+        self._told: dict[tuple[str, str], str] = {}
+
+    async def tell(self, findings: Iterable[Finding]) -> None:
+        """Write an event for each finding that was not told before; raises ApiError."""
+        for each in findings:
+            key = each.about["metadata"]["uid"], each.reason
+            if self._told.get(key) == each.message:
+                continue
+            if len(self._told) >= _TOLD_MAX:
+                self._told.clear()
+            self._told[key] = each.message
+            await self._loopback.create(EVENTS, self._event(each))
+
+    def _event(self, finding: Finding) -> dict[str, Any]:
+        about = finding.about
+        metadata = about["metadata"]
+        namespace = metadata.get("namespace") or _DEFAULT_NAMESPACE
+        suffix = f"{self._random_bits(SUFFIX_DIGITS * 4):0{SUFFIX_DIGITS}x}"
+        regarding = {
+            "kind": about["kind"],
+            "apiVersion": about["apiVersion"],
+            "namespace": metadata.get("namespace", ""),
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+        }
+        return {
+            "metadata": {"name": f"{metadata['name']}.{suffix}", "namespace": namespace},
+            "eventTime": micro_time(self._clock),
+            "reportingController": self._controller,
+            "reportingInstance": f"{self._controller}-{self._host}",
+            "action": finding.action,
+            "reason": finding.reason,
+            "regarding": {name: value for name, value in regarding.items() if value},
+            "note": finding.message,
+            "type": "Warning",
+        }

@@ -1,0 +1,96 @@
+"""The headers of requests and answers that are passed on.
+
+What belongs to one connection stays behind (`Connection` and what it names, `Transfer-Encoding`,
+`Upgrade` but for an upgrade, …), and so does what says who the client is: its credentials are for
+this server alone.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+from kvstack.apiserver.policy.authentication.requests import without_token
+from kvstore.http.serving.request import Request
+
+Header: TypeAlias = tuple[str, str]
+
+_HOP_BY_HOP: Final = frozenset(
+    (
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+_REWRITTEN: Final = frozenset(
+    ("authorization", "content-length", "expect", "host", "x-forwarded-for", "x-forwarded-uri")
+)
+_PROTOCOLS: Final = "sec-websocket-protocol"
+_IDENTITIES: Final = ("impersonate-", "x-remote-")
+_NOT_ANSWERED: Final = frozenset(
+    (
+        "access-control-allow-credentials",
+        "access-control-allow-headers",
+        "access-control-allow-methods",
+        "access-control-allow-origin",
+        "content-length",
+    )
+)
+
+
+def of_request(request: Request) -> list[Header]:
+    """Return the headers of a request as the other side gets them, without its length."""
+    named = _named(request.header_values("connection"))
+    passed = [
+        (name, value)
+        for name, value in request.headers
+        if name not in _HOP_BY_HOP
+        and name not in _REWRITTEN
+        and name not in named
+        and not name.startswith(_IDENTITIES)
+        and name != _PROTOCOLS
+    ]
+    if "trailers" in [each.strip() for each in request.header("te").split(",")]:
+        passed.append(("te", "trailers"))
+    return [("host", request.header("host")), *passed, _way(request)]
+
+
+def of_upgrade(request: Request) -> list[Header]:
+    """Return the headers of a request for another protocol."""
+    passed = [
+        (name, value)
+        for name, value in request.headers
+        if name not in _REWRITTEN
+        and not name.startswith(_IDENTITIES)
+        and name not in ("connection", _PROTOCOLS)
+    ]
+    # A token may stand among the subprotocols.
+    protocols = without_token(request.header_values(_PROTOCOLS))
+    if protocols:
+        passed.append((_PROTOCOLS, ", ".join(protocols)))
+    host = ("host", request.header("host"))
+    return [host, ("connection", "Upgrade"), *passed, _way(request)]
+
+
+def of_answer(headers: Iterable[Header]) -> Iterator[Header]:
+    """Give the headers of an answer as the client gets them, without its length."""
+    kept = list(headers)
+    named = _named(value for name, value in kept if name.lower() == "connection")
+    for name, value in kept:
+        lower = name.lower()
+        if lower not in _HOP_BY_HOP and lower not in _NOT_ANSWERED and lower not in named:
+            yield name, value
+
+
+def _named(values: Iterable[str]) -> set[str]:
+    return {each.strip().lower() for value in values for each in value.split(",")}
+
+
+def _way(request: Request) -> Header:
+    """Return the header of all addresses that a request came from."""
+    address = request.connection.peer.rpartition(":")[0].strip("[]")
+    return "x-forwarded-for", ", ".join([*request.header_values("x-forwarded-for"), address])

@@ -1,0 +1,64 @@
+"""Which coroutine answers a verb of an endpoint."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
+
+from kvstack.apiserver.verbs import acting, create, delete, made, patch, reading, update, watch
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.deletecollection import delete_collection
+from kvstack.apiserver.verbs.results import Result
+from kvstack.apiserver.verbs.subresources import binding, connect, eviction, scale
+
+Verb: TypeAlias = Callable[[Call], Awaitable[Result]]
+
+_CREATES: Final[dict[tuple[str, str], Verb]] = {
+    ("pods", "binding"): binding.create,
+    ("bindings", ""): binding.create,
+    ("pods", "eviction"): eviction.create,
+}
+"""Creates in the core group that are acts of their own."""
+
+
+async def _create(call: Call) -> Result:
+    endpoint = call.endpoint
+    own = None
+    if not endpoint.resource.group:
+        own = _CREATES.get((endpoint.resource.resource, endpoint.subresource))
+    if own is not None:
+        return await own(call)
+    if endpoint.subresource or endpoint.collection is None:
+        return await acting.act(call)
+    return await create.create(call)
+
+
+async def _get(call: Call) -> Result:
+    if call.endpoint.subresource == "scale":
+        return await scale.get(call)
+    return await (made.get(call) if call.endpoint.collection is None else reading.get(call))
+
+
+async def _list(call: Call) -> Result:
+    if call.endpoint.collection is None:
+        return await made.list_objects(call)
+    return await reading.list_objects(call)
+
+
+async def _update(call: Call) -> Result:
+    return await update.update(call)
+
+
+async def _patch(call: Call) -> Result:
+    return await patch.patch(call)
+
+
+VERBS: Final[Mapping[str, Verb]] = {
+    "create": _create,
+    "get": _get,
+    "list": _list,
+    "watch": watch.watch,
+    "update": _update,
+    "patch": _patch,
+    "delete": delete.delete,
+    "deletecollection": delete_collection,
+    "connect": connect.connect,
+}

@@ -1,0 +1,304 @@
+"""Bodies of requests as objects: JSON, YAML or protobuf, of the kind that an endpoint takes.
+
+    read_object(call, WARN)   → Body(obj, …)     decoded by its type, without defaults
+
+Kind and version may be left out, then they are the endpoint's. What is unknown or stands twice is a
+warning or a refusal, as the request wants it; protobuf has neither. Texts are upstream's.
+"""
+
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from kvstack.apiserver.objects.groups import parse_group_version
+from kvstack.apiserver.objects.status import ApiError, bad_request
+from kvstack.apiserver.objects.text import json_text, yaml_text
+from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.objects.text.json_text import Json
+from kvstack.apiserver.objects.text.yaml_scalars import YamlError
+from kvstack.apiserver.schema.decode import AsGiven, DecodeError, decode, decode_as_given
+from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.protobuf.codec import from_protobuf
+from kvstack.apiserver.schema.protobuf.envelope import MAGIC, unwrap
+from kvstack.apiserver.schema.protobuf.wire import ProtobufError
+from kvstack.apiserver.schema.repeated import resolve
+from kvstack.apiserver.schema.resource import Kind
+from kvstack.apiserver.schema.table import Table
+from kvstack.apiserver.schema.types import Type
+from kvstack.apiserver.verbs.options import IGNORE, STRICT
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+MEDIA_TYPES: Final = (JSON, YAML, PROTOBUF)
+
+_SHOWN_BYTES: Final = 30
+_SCHEME: Final = "pkg/runtime/scheme.go:111"
+TYPE_META: Final = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\"";'
+    ' Kind string "json:\\"kind,omitempty\\"" }'
+)
+_YAML_PREFIX: Final = "yaml: unmarshal errors:\n"
+
+Obj = dict[str, Any]
+
+
+class Body(NamedTuple):
+    """A body that was read."""
+
+    obj: Obj
+    kind: Kind
+    """What the body says it is, or the endpoint's where it does not."""
+    findings: list[str]
+    """What a strict reader says."""
+    has_empty: bool = False
+    """Whether it has empty lists or maps that are not written."""
+
+
+class _Plain(NamedTuple):
+    """A value of JSON, and the text or finding by which repeated members are told."""
+
+    value: Json
+    text: bytes | None
+    repeated: str
+
+
+class UnrecognizedError(Exception):
+    """A body that does not say what it is."""
+
+
+def read_object(
+    body: bytes, media_type: str, kind: Kind, type_: Type, *, is_custom: bool = False
+) -> Body:
+    """Return the object of a body for an endpoint of a kind; raises ApiError."""
+    try:
+        if media_type == PROTOBUF:
+            return _read_protobuf(body, kind, type_)
+        plain = _parse(body, media_type)
+        value = {} if plain.value is None else plain.value
+        told = told_kind(value, kind)
+    except (UnrecognizedError, ProtobufError) as error:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
+            f" ({_shown(body)})"
+        ) from None
+    if is_custom and told.kind == kind.kind and told.group == kind.group:
+        found = type_  # of another version, perhaps; which is told below
+    else:
+        found = _type_of(told, kind, type_)
+    try:
+        decoded = _decoded(plain._replace(value=value), found)
+    except (DecodeError, RecursionError) as error:
+        raise cannot_be_handled(told, kind, str(error)) from None
+    if found is not type_ or not is_custom:
+        _check_kind(told, kind, type_)
+    elif told.version != kind.version:
+        raise _other_version(told, kind)
+    return Body(decoded.obj, told, decoded.unknown, decoded.has_empty)
+
+
+def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
+    """Return the DeleteOptions of a body, of whatever group and version; raises ApiError."""
+    wanted = Kind(kind.group, kind.version, "DeleteOptions")
+    try:
+        if media_type == PROTOBUF:
+            envelope = unwrap(body)
+            group, version = parse_group_version(envelope.api_version)
+            told = _completed(group, version, envelope.kind, wanted)
+            return from_protobuf(envelope.content, _options_type(told))
+        plain = _parse(body, media_type)
+        value = {} if plain.value is None else plain.value
+        return decode(value, _options_type(told_kind(value, wanted))).obj
+    except (UnrecognizedError, ProtobufError, DecodeError, ValueError, RecursionError) as error:
+        raise bad_request(str(error)) from None
+
+
+def _options_type(told: Kind) -> Type:
+    found = _table().type_of(told) if told.kind == "DeleteOptions" else None
+    if found is None:
+        raise UnrecognizedError(
+            f'no kind "{told.kind}" is registered for version "{told.api_version}" in scheme'
+            f' "{_SCHEME}"'
+        )
+    return found
+
+
+def tell(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
+    """Refuse what strict reading found, or warn of it, as the request wants; raises ApiError."""
+    if not body.findings or validation == IGNORE:
+        return
+    if validation == STRICT:
+        text = f"strict decoding error: {', '.join(body.findings)}"
+        raise cannot_be_handled(body.kind, kind, text)
+    warnings += as_warnings(body.findings)
+
+
+def as_warnings(findings: list[str]) -> list[str]:
+    """Return findings of strict reading as warnings: those about YAML line by line."""
+    found: list[str] = []
+    for each in findings:
+        if each.startswith(_YAML_PREFIX):
+            found += [line.strip() for line in each.removeprefix(_YAML_PREFIX).splitlines()]
+        else:
+            found.append(each)
+    return found
+
+
+def cannot_be_handled(told: Kind, kind: Kind, text: str) -> ApiError:
+    """Return the 400 of a body that says what it is, and is not that, or not what is wanted."""
+    return bad_request(
+        f'{told.kind} in version "{told.version}" cannot be handled as a {kind.kind}: {text}'
+    )
+
+
+def _parse(body: bytes, media_type: str) -> _Plain:
+    if media_type == YAML:
+        try:
+            parsed = yaml_text.parse(body)
+        except YamlError as error:
+            raise UnrecognizedError(str(error)) from None
+        return _Plain(parsed.value, None, parsed.repeated)
+    try:
+        return _Plain(json_text.parse(body), body, "")
+    except JsonError as error:
+        raise UnrecognizedError(_no_kind(str(error))) from None
+
+
+def _no_kind(text: str) -> str:
+    return f"couldn't get version/kind; json parse error: {text}"
+
+
+def told_kind(value: Json, kind: Kind) -> Kind:
+    """Return what a value says it is, and the kind of the endpoint where it says nothing."""
+    if not isinstance(value, dict):
+        word = _WORDS.get(json_text.type_word(value), json_text.type_word(value))
+        raise UnrecognizedError(
+            _no_kind(f"json: cannot unmarshal {word} into Go value of type {TYPE_META}")
+        )
+    for name in ("apiVersion", "kind"):
+        given = value.get(name)
+        if given is not None and not isinstance(given, str):
+            word = json_text.type_word(given)
+            text = f"json: cannot unmarshal {word} into Go struct field .{name} of type string"
+            raise UnrecognizedError(_no_kind(text))
+    try:
+        group, version = parse_group_version(value.get("apiVersion") or "")
+    except ValueError as error:
+        raise UnrecognizedError(str(error)) from None
+    return _completed(group, version, value.get("kind") or "", kind)
+
+
+_WORDS: Final = {"boolean": "bool"}
+
+
+def _completed(group: str, version: str, told: str, kind: Kind) -> Kind:
+    if not version and group in ("", kind.group):
+        group, version = kind.group, kind.version
+    found = Kind(group, version, told or kind.kind)
+    return _SAME.get(found, found)
+
+
+_SAME: Final = {Kind("policy", "v1beta1", "Eviction"): Kind("policy", "v1", "Eviction")}
+"""Kinds of versions that are gone, and are read as what they became."""
+
+
+def _type_of(told: Kind, kind: Kind, type_: Type) -> Type:
+    """Return the type of what a body says it is; raises ApiError."""
+    try:
+        return _registered(told, kind, type_)
+    except UnrecognizedError as error:
+        raise cannot_be_handled(told, kind, str(error)) from None
+
+
+def _registered(told: Kind, kind: Kind, type_: Type) -> Type:
+    if told == kind:
+        return type_
+    found = _table().type_of(told)
+    if found is None:
+        raise UnrecognizedError(
+            f'no kind "{told.kind}" is registered for version "{told.api_version}" in scheme'
+            f' "{_SCHEME}"'
+        )
+    return found
+
+
+def check_type(told: Kind, kind: Kind, type_: Type) -> None:
+    """Check that what an object says it is can be taken for a kind; raises UnrecognizedError."""
+    found = _registered(told, kind, type_)
+    if told.kind != kind.kind or not _is_related(told.group, kind.group):
+        raise UnrecognizedError(
+            f"converting ({found.go_kind}) to ({_internal(kind, type_)}): unknown conversion"
+        )
+
+
+@cache
+def _table() -> Table:
+    return load()
+
+
+def _decoded(plain: _Plain, type_: Type) -> AsGiven:
+    """Return the object, and what a strict reader says; raises DecodeError."""
+    value = plain.value
+    if plain.text is not None and json_text.has_repeated(plain.text, value):
+        value, findings = resolve(json_text.parse_repeated(plain.text), type_)
+        return decode_as_given(value, type_)._replace(unknown=findings)
+    decoded = decode_as_given(value, type_)
+    if not plain.repeated:
+        return decoded
+    return decoded._replace(unknown=[plain.repeated, *decoded.unknown])
+
+
+def _check_kind(told: Kind, kind: Kind, type_: Type) -> None:
+    """Refuse an object of another kind, or of another version of the kind."""
+    if told == kind:
+        return
+    try:
+        check_type(told, kind, type_)
+    except UnrecognizedError as error:
+        raise cannot_be_handled(told, kind, str(error)) from None
+    raise _other_version(told, kind)
+
+
+def _other_version(told: Kind, kind: Kind) -> ApiError:
+    return bad_request(
+        f"the API version in the data ({told.api_version}) does not match the expected API version"
+        f" ({kind.api_version})"
+    )
+
+
+def _is_related(group: str, other: str) -> bool:
+    """Tell whether kinds of the same name in two groups are the same kind."""
+    return group == other or {group, other} == {"", "events.k8s.io"}
+
+
+def _internal(kind: Kind, type_: Type) -> str:
+    """Return the name of a kind's internal type."""
+    group = kind.group.partition(".")[0] or "core"
+    return f"{'core' if group == 'events' else group}.{type_.go_kind.rpartition('.')[2]}"
+
+
+def _read_protobuf(body: bytes, kind: Kind, type_: Type) -> Body:
+    if not body or body == MAGIC:
+        raise UnrecognizedError("empty body" if body else "empty data")
+    envelope = unwrap(body)
+    try:
+        group, version = parse_group_version(envelope.api_version)
+    except ValueError as error:
+        raise UnrecognizedError(str(error)) from None
+    told = _completed(group, version, envelope.kind, kind)
+    found = _type_of(told, kind, type_)
+    try:
+        obj = from_protobuf(envelope.content, found)
+    except ProtobufError as error:
+        raise cannot_be_handled(told, kind, str(error)) from None
+    _check_kind(told, kind, type_)
+    obj = {"kind": told.kind, "apiVersion": told.api_version, **obj}
+    return Body(obj, told, [])
+
+
+def _shown(body: bytes) -> str:
+    """Return the beginning of a body as errors show it."""
+    if not body:
+        return "<empty>"
+    start = body[:_SHOWN_BYTES]
+    text = start.decode("utf-8", "replace") if body[:1] == b"{" else start.hex()
+    return f"{text} ..." if len(body) > _SHOWN_BYTES else text

@@ -1,0 +1,123 @@
+"""Objects that a webhook converts: read in the version of the request, stored in that of the store.
+
+    record = await served(endpoint, record)        as the endpoint shows it
+    obj = await stored(endpoint, obj)              as it is to be written
+
+Such objects are handled in the version of the request, and stay in the store as they were written
+until they are written again. Everybody else's endpoints pass through here without waiting.
+
+What is made of an object without waiting (managed fields of other versions) may find that it needs
+a conversion; `settled` lets it begin anew once that was made.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from kvstack.apiserver.apply.endpoint import ConversionError
+from kvstack.apiserver.kinds.custom.resource import Converter, CustomResource
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.schema.decode import DecodeError, decode
+
+T = TypeVar("T")
+
+
+class NeedsConversionError(Exception):
+    """A conversion has to be made first."""
+
+    def __init__(self, converted: "ConvertedVersion", obj: Obj) -> None:
+        """Keep what is to be converted, and to which version."""
+        super().__init__(converted.api_version)
+        self._converted = converted
+        self._obj = obj
+
+    async def made(self) -> None:
+        """Wait until it is made; raises ApiError."""
+        await self._converted.object(self._obj)
+
+
+class ConvertedVersion:
+    """One version of a resource that a webhook converts."""
+
+    def __init__(self, row: CustomResource, converter: Converter) -> None:
+        """Hold the version and who converts to it."""
+        self.row = row
+        self.api_version = row.group_version
+        self._converter = converter
+        self._opening = b'"apiVersion":"%b",' % row.group_version.encode()
+        self._form = f"converted {row.group_version} {row.fingerprint}"
+
+    def ready(self, record: Record) -> Record | None:
+        """Return a record in this version, if it was converted before."""
+        if record.error or record.body.startswith(self._opening):
+            return record
+        kept = record.encodings
+        text = None if kept is None else kept.get(self._form)
+        return None if text is None else self._record(record, text)
+
+    async def records(self, records: Sequence[Record]) -> list[Record]:
+        """Return records in this version, converted by one call; raises ApiError."""
+        missing = [each for each in records if self.ready(each) is None]
+        if missing:
+            objects = await self._converter.convert(
+                [each.parse() for each in missing], self.api_version
+            )
+            for record, obj in zip(missing, objects, strict=True):
+                if record.encodings is None:
+                    record.encodings = {}
+                text = json_text.write_sorted(self._fitted(obj))[1:]
+                record.encodings[self._form] = text
+        found = [self.ready(each) for each in records]
+        return [each for each in found if each is not None]
+
+    async def object(self, obj: Obj) -> Obj:
+        """Return an object in this version; raises ApiError."""
+        if obj.get("apiVersion") == self.api_version:
+            return obj
+        [found] = await self._converter.convert([obj], self.api_version)
+        return self._fitted(found)
+
+    def known(self, obj: Obj) -> Obj:
+        """Return an object in this version; raises NeedsConversionError."""
+        found = self._converter.known(obj, self.api_version)
+        if found is None:
+            raise NeedsConversionError(self, obj)
+        try:
+            return self._fitted(found)
+        except status.ApiError as error:
+            raise ConversionError(str(error)) from error
+
+    def _fitted(self, obj: Obj) -> Obj:
+        """Return what a webhook made, as the schema of this version has it."""
+        try:
+            found = decode(obj, self.row.type).obj
+        except DecodeError as error:
+            raise status.unknown(f"a converted object cannot be read: {error}") from error
+        self.row.strategy.default(found)
+        return found
+
+    @staticmethod
+    def _record(record: Record, text: bytes) -> Record:
+        return Record(
+            record.key,
+            record.revision,
+            record.head,
+            text,
+            -1,
+            record.labels,
+            record.fields,
+            lease=record.lease,
+        )
+
+
+async def settled(make: Callable[[], T]) -> T:
+    """Return what a function makes; it is called again after each conversion that it needs.
+
+    Raises ApiError.
+    """
+    while True:
+        try:
+            return make()
+        except NeedsConversionError as needed:
+            await needed.made()

@@ -1,0 +1,151 @@
+"""What is wrong with a patched object that does not fit its type, in the words of Go's converter.
+
+    mismatch({"spec": {"replicas": "x"}}, deployment)   → unrecognized type: int32
+    mismatch({"spec": {"replicas": 1.5}}, deployment)   → cannot convert float64 to int32
+
+Strategic merge patch and server-side apply make typed objects of plain ones without JSON between,
+so their refusals differ from those of decoding. Types that read themselves, such as times and
+quantities, say what they say there.
+"""
+
+from typing import Any, Final
+
+import orjson
+
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.schema.decode import DecodeError, decode
+from kvstack.apiserver.schema.types import Shape, Type
+
+_GO_KINDS: Final = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map"}
+_SCALARS: Final = {
+    Shape.STRING: "string",
+    Shape.BOOL: "bool",
+    Shape.INT32: "int32",
+    Shape.INT64: "int64",
+    Shape.FLOAT64: "float64",
+}
+_BITS: Final = {Shape.INT32: 32, Shape.INT64: 64}
+_RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
+_REACHES_RAW: Final = "reaches raw content"
+_NUMBERS: Final = frozenset((Shape.INT32, Shape.INT64, Shape.FLOAT64))
+
+
+def fitted(value: Any, type_: Type) -> Any:  # noqa: ANN401
+    """Return a value that fits its type with its numbers as Go converts them.
+
+    Whole floats become integers, and integers that are too large lose their upper bits.
+    """
+    shape, element = type_.shape, type_.element
+    if shape in _BITS and isinstance(value, (int, float)) and not isinstance(value, bool):
+        bits = _BITS[shape]
+        low = int(value) & ((1 << bits) - 1)
+        return low - (1 << bits) if low >> (bits - 1) else low
+    if shape is Shape.STRUCT and isinstance(value, dict):
+        fields = type_.fields
+        return {
+            name: fitted(each, fields[name].type) if name in fields else each
+            for name, each in value.items()
+        }
+    if shape is Shape.LIST and element is not None and isinstance(value, list):
+        return [fitted(each, element) for each in value]
+    if shape is Shape.MAP and element is not None and isinstance(value, dict):
+        return {name: fitted(each, element) for name, each in value.items()}
+    return value
+
+
+def written_anew(value: Any, type_: Type) -> Any:  # noqa: ANN401
+    """Return a value with what is kept as it came, in the form it gets by being converted.
+
+    Upstream writes raw content from a map, so its members are sorted, and where it may not change,
+    that is a change.
+    """
+    if value is None or not _reaches_raw(type_):
+        return value
+    shape, element = type_.shape, type_.element
+    if shape is Shape.RAW:
+        return orjson.loads(json_text.write_sorted(value)) if isinstance(value, dict) else value
+    if shape is Shape.STRUCT and isinstance(value, dict):
+        fields = type_.fields
+        return {
+            name: written_anew(each, fields[name].type) if name in fields else each
+            for name, each in value.items()
+        }
+    if shape is Shape.LIST and element is not None and isinstance(value, list):
+        return [written_anew(each, element) for each in value]
+    if shape is Shape.MAP and element is not None and isinstance(value, dict):
+        return {name: written_anew(each, element) for name, each in value.items()}
+    return value
+
+
+def _reaches_raw(type_: Type) -> bool:
+    """Tell whether a value of a type may hold a RawExtension."""
+    found = type_.compiled.get(_REACHES_RAW)
+    if found is None:
+        found = _finds_raw(type_, set())
+        type_.compiled[_REACHES_RAW] = found
+    return bool(found)
+
+
+def _finds_raw(type_: Type, seen: set[Type]) -> bool:
+    if type_ in seen:
+        return False
+    seen.add(type_)
+    if type_.shape is Shape.RAW:
+        return type_.name == _RAW_EXTENSION
+    below = [field.type for field in type_.fields.values()]
+    return any(_finds_raw(each, seen) for each in (*below, *filter(None, [type_.element])))
+
+
+def mismatch(value: Any, type_: Type) -> str:  # noqa: ANN401 — of the type, or not
+    """Return the first thing that is wrong with a value; empty if it fits."""
+    if value is None:
+        return ""
+    if type_.shape in _SCALARS:
+        return _of_scalar(value, type_)
+    if type_.shape is Shape.STRUCT:
+        if not isinstance(value, dict):
+            return f"cannot restore struct from: {_go_kind(value)}"
+        found = (mismatch(value.get(name), field.type) for name, field in type_.fields.items())
+        return next(filter(None, found), "")
+    element = type_.element
+    if type_.shape is Shape.LIST and element is not None:
+        if not isinstance(value, list):
+            return f"cannot restore slice from {_go_kind(value)}"
+        return next(filter(None, (mismatch(each, element) for each in value)), "")
+    if type_.shape is Shape.MAP and element is not None:
+        if not isinstance(value, dict):
+            return f"cannot restore map from {_go_kind(value)}"
+        return next(filter(None, (mismatch(each, element) for each in value.values())), "")
+    if type_.shape is Shape.BYTES and not isinstance(value, str):
+        return f"cannot restore slice from {_go_kind(value)}"
+    return _of_reader(value, type_)
+
+
+def _of_scalar(value: Any, type_: Type) -> str:  # noqa: ANN401
+    shape = type_.shape
+    wanted = _SCALARS[shape]
+    kind = _go_kind(value)
+    if kind == wanted or (shape in _NUMBERS and kind == "int64"):
+        return ""
+    if shape in _NUMBERS and kind == "float64":
+        fits = shape is Shape.FLOAT64 or float(value).is_integer()
+        return "" if fits else f"cannot convert float64 to {type_.go_kind or wanted}"
+    if shape is Shape.STRING and kind == "int64":
+        return f"cannot convert int64 to {type_.go_kind or wanted}"
+    return f"unrecognized type: {wanted}"
+
+
+def _of_reader(value: Any, type_: Type) -> str:  # noqa: ANN401
+    """Return what a type that reads itself says of a value."""
+    holder = Type(Shape.LIST)
+    holder.element = type_
+    try:
+        decode([value], holder)
+    except DecodeError as error:
+        text = str(error)
+        return f"error decoding from json: {text}" if type_.shape is Shape.BYTES else text
+    return ""
+
+
+def _go_kind(value: object) -> str:
+    return "slice" if isinstance(value, list) else _GO_KINDS[type(value)]

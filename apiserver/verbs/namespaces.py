@@ -1,0 +1,71 @@
+"""How namespaces end: marked by the first delete, removed when both lists of finalizers are empty.
+
+The first delete sets the deletionTimestamp and the phase `Terminating`. While `spec.finalizers`
+holds `kubernetes` further deletes change nothing; whoever has emptied the namespace takes it away
+through the subresource `finalize`, which removes the namespace.
+"""
+
+from typing import Final
+
+from kvstack.apiserver.kinds.core.namespaces import NAMESPACES, TERMINATING
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.verbs import deletion_plan
+from kvstack.apiserver.verbs.deletion_plan import Act, Plan
+from kvstack.apiserver.verbs.options import DeleteOptions
+
+RESOURCE: Final = GroupResource("", "namespaces")
+
+
+def check_preconditions(obj: Obj, options: DeleteOptions) -> None:
+    """Check the preconditions of a delete; raises ApiError."""
+    meta = obj["metadata"]
+    for wanted, name, shown in (
+        (options.uid, "uid", "UID"),
+        (options.resource_version, "resourceVersion", "ResourceVersion"),
+    ):
+        if wanted is not None and wanted != meta.get(name, ""):
+            text = (
+                f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta:"
+                f" {meta.get(name, '')}"
+            )
+            raise status.conflict(RESOURCE, meta["name"], text)
+
+
+def plan(obj: Obj, options: DeleteOptions, now: str) -> Plan:
+    """Return what a delete does; the object is changed."""
+    meta = obj["metadata"]
+    if not meta.get("deletionTimestamp"):
+        meta["deletionTimestamp"] = now
+        obj.setdefault("status", {})["phase"] = TERMINATING
+        _set_finalizers(meta, options)
+        return Plan(Act.UPDATE, obj)
+    if (obj.get("spec") or {}).get("finalizers"):
+        return Plan(Act.KEEP, obj)
+    return deletion_plan.plan(obj, NAMESPACES, options, now)
+
+
+def _set_finalizers(meta: Obj, options: DeleteOptions) -> None:
+    before = meta.get("finalizers") or []
+    wanted = {
+        ORPHAN_FINALIZER: _wants(
+            options, "Orphan", is_orphan=True, is_there=ORPHAN_FINALIZER in before
+        ),
+        FOREGROUND_FINALIZER: _wants(
+            options, "Foreground", is_orphan=False, is_there=FOREGROUND_FINALIZER in before
+        ),
+    }
+    after = [each for each in before if wanted.get(each, True)]
+    after += [each for each, is_wanted in wanted.items() if is_wanted and each not in before]
+    if after:
+        meta["finalizers"] = after
+    else:
+        meta.pop("finalizers", None)
+
+
+def _wants(options: DeleteOptions, policy: str, *, is_orphan: bool, is_there: bool) -> bool:
+    if options.orphan_dependents is not None:
+        return options.orphan_dependents is is_orphan
+    return options.policy == policy if options.policy else is_there

@@ -1,0 +1,59 @@
+"""Changes of stored objects past their hooks: for acts of the server itself on behalf of a request.
+
+    await run(call, PODS, "a/web", lambda pod: {**pod, …})   → the record, or None if there is none
+
+The object is changed as it is stored and put back if nothing came between, else the change is made
+again. There is no admission, validation or field manager.
+"""
+
+from collections.abc import Callable
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.registry import errors
+from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.writes import Raced
+from kvstack.apiserver.verbs import updating
+from kvstack.apiserver.verbs.call import Call
+from kvstore.client.errors import StoreError
+
+
+async def run(
+    call: Call,
+    resource: GroupResource,
+    key: str,
+    changed: Callable[[Obj], Obj],
+    *,
+    is_dry_run: bool = False,
+) -> Record | None:
+    """Change a stored object; `changed` may change what it is given. Raises ApiError."""
+    registry = call.env.registry
+    collection = registry.collection(resource)
+    record = await updating.read_live(call, collection, key)
+    while record is not None:
+        new = changed(updating.parsed(record))
+        if is_dry_run or new == record.parse():
+            return record
+        try:
+            written = await registry.writes.replace(collection, record, new)
+        except StoreError as error:
+            raise errors.api_error(error, resource, "update") from error
+        if not isinstance(written, Raced):
+            return written
+        record = written.current
+    return None
+
+
+def precondition_failed(
+    call: Call, resource: GroupResource, key: str, text: str, *, is_dry_run: bool
+) -> ApiError:
+    """Return the 409 of a precondition that does not hold, in the words of upstream's store."""
+    registry = call.env.registry
+    root = "" if is_dry_run else registry.copy.places.root.rstrip("/")
+    prefix = registry.collection(resource).prefix
+    message = (
+        f"StorageError: invalid object, Code: 4, Key: {root}/{prefix}/{key},"
+        f" ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {text}"
+    )
+    return status.conflict(resource, key.rpartition("/")[2], message)

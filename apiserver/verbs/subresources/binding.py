@@ -1,0 +1,86 @@
+"""The subresource `binding` of pods, and the resource `bindings`: a pod gets its node.
+
+The pod is changed as it is stored, past its hooks: nobody else may set its node.
+"""
+
+from typing import Final
+
+from kvstack.apiserver.apply import update as managers
+from kvstack.apiserver.apply.managed_fields import name_from_user_agent
+from kvstack.apiserver.kinds.pods.subresources.binding import bind, check_binding
+from kvstack.apiserver.objects import metadata, status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.admission.request import CREATE
+from kvstack.apiserver.registry.keys import object_key
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.schema.load import built_in_type
+from kvstack.apiserver.schema.resource import Kind
+from kvstack.apiserver.verbs import admitting, options, plain_updates
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.create import read_body
+from kvstack.apiserver.verbs.options import WriteOptions
+from kvstack.apiserver.verbs.results import Made
+
+PODS: Final = GroupResource("", "pods")
+_STATUS: Final = Kind("", "v1", "Status")
+
+
+async def create(call: Call) -> Made:
+    """Bind a pod; raises ApiError."""
+    given = options.write_options(options.CREATE, call.query)
+    binding = read_body(call, given)
+    meta = binding.setdefault("metadata", {})
+    metadata.match_namespace(meta, call.info.namespace)
+    name = call.info.name or meta.get("name", "")
+    manager = given.manager or name_from_user_agent(call.user_agent)
+    managers.on_create(call.endpoint.fields, binding, manager, call.now)
+    asked = admitting.admission_of(
+        call,
+        CREATE,
+        given.to_object(options.CREATE),
+        name=name,
+        is_dry_run=given.dry_run,
+        kind=call.endpoint.kind,
+    )
+    await admitting.mutate(call, asked, binding, None)
+    check_binding(binding, name)
+    await admitting.validate(call, asked, binding, None)
+    await _bind(call, name, binding, given)
+    return success()
+
+
+def success() -> Made:
+    """Return the Status that answers an act."""
+    obj = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    }
+    return Made(obj, _STATUS, built_in_type(_STATUS), 201)
+
+
+async def _bind(call: Call, name: str, binding: Obj, given: WriteOptions) -> None:
+    meta = binding["metadata"]
+    key = object_key(call.info.namespace, name)
+
+    def changed(pod: Obj) -> Obj:
+        for wanted, member, shown in (
+            (meta.get("uid"), "uid", "UID"),
+            (meta.get("resourceVersion"), "resourceVersion", "ResourceVersion"),
+        ):
+            if wanted and wanted != pod["metadata"].get(member, ""):
+                text = (
+                    f"{shown} in precondition: {wanted}, {shown} in object meta:"
+                    f" {pod['metadata'].get(member, '')}"
+                )
+                raise plain_updates.precondition_failed(
+                    call, PODS, key, text, is_dry_run=given.dry_run
+                )
+        bind(pod, binding, call.now)
+        return pod
+
+    found = await plain_updates.run(call, PODS, key, changed, is_dry_run=given.dry_run)
+    if found is None:
+        raise status.not_found(PODS, name)

@@ -1,0 +1,90 @@
+"""The subresources that are streams: where a client's request is to be carried.
+
+    pods       log            GET         → its text, from the kubelet
+               exec, attach   GET, POST   → an upgraded connection to the kubelet
+               portforward    GET, POST   → the same
+    nodes, pods, services
+               proxy          any method  → whatever answers there
+
+Whoever begins a stream other than a log or a proxy must be allowed to create, also by GET.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from kvstack.apiserver.kinds.pods.subresources import node_requests
+from kvstack.apiserver.kinds.pods.subresources.node_requests import NodeRequest
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupKind
+from kvstack.apiserver.policy.admission.request import CONNECT
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.verbs import admitting, reading, updating
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.results import Connecting, Proxying
+from kvstack.apiserver.verbs.subresources import node_addresses, proxy, stream_options
+
+_LOG: Final = "PodLogOptions"
+_REQUESTS: Final[Mapping[str, Callable[[Obj, Mapping[str, Any]], NodeRequest]]] = {
+    "exec": node_requests.exec_request,
+    "attach": node_requests.attach_request,
+    "portforward": node_requests.port_forward_request,
+}
+
+
+async def connect(call: Call) -> Connecting | Proxying:
+    """Return where a stream is to be had; raises ApiError."""
+    kind = call.endpoint.subresource
+    if kind == "log":
+        return await _log(call)
+    if "dryRun" in call.query:
+        raise status.bad_request("dryRun is not supported")
+    options = stream_options.read(call.endpoint.kind.kind, call.query)
+    if kind == "proxy":
+        options["path"] = proxy.path_of(call)
+    options = await _admitted(call, options)
+    if kind == "proxy":
+        return await proxy.target(call)
+    if call.info.verb != "create":
+        await updating.check_may(call, "create")
+    pod = await _pod(call)
+    return await _at_kubelet(call, pod, _REQUESTS[kind](pod, options), is_log=False)
+
+
+async def _admitted(call: Call, options: Obj) -> Obj:
+    """Return the options as admission leaves them; raises ApiError."""
+    kind = call.endpoint.kind
+    asked = admitting.admission_of(call, CONNECT, {}, kind=kind)
+    if asked is None:
+        return options
+    wanted: Obj = {"kind": kind.kind, "apiVersion": kind.api_version, **options}
+    await admitting.mutate(call, asked, wanted, None)
+    await admitting.validate(call, asked, wanted, None)
+    return wanted
+
+
+async def _log(call: Call) -> Connecting:
+    options = stream_options.read(_LOG, call.query)
+    errors = node_requests.check_log_options(options)
+    if errors:
+        raise status.invalid(GroupKind("", _LOG), call.info.name, errors)
+    pod = await _pod(call)
+    request = node_requests.log_request(pod, options)
+    if request is None:
+        return Connecting("", 0, "", is_log=True)
+    return await _at_kubelet(call, pod, request, is_log=True)
+
+
+async def _pod(call: Call) -> Obj:
+    """Return the pod; what is asked of the stream is not asked of it."""
+    plain = Call(
+        call.env, call.endpoint, call.info, call.user, {}, call.now, at_revision=call.at_revision
+    )
+    return (await reading.get(plain)).record.parse()
+
+
+async def _at_kubelet(call: Call, pod: Obj, request: NodeRequest, *, is_log: bool) -> Connecting:
+    address = await node_addresses.kubelet_of(call, pod["spec"]["nodeName"])
+    query = urlencode(request.query)
+    target = quote(request.path) + (f"?{query}" if query else "")
+    return Connecting(address.host, address.port, target, is_log)

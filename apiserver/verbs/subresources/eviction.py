@@ -1,0 +1,166 @@
+"""The subresource `eviction` of pods: a delete that disruption budgets may refuse.
+
+    pod → may budgets be ignored? → budget gives one disruption → pod is marked → delete
+
+The budget is written before the pod: what it has given is gone, even if the delete then fails.
+"""
+
+import asyncio
+from typing import Final
+
+from kvstack.apiserver.kinds.pods.subresources.eviction import (
+    ATTEMPTS_MAX,
+    ATTEMPTS_PAUSE,
+    contended,
+    covering_budgets,
+    decide,
+    delete_options,
+    ignores_budgets,
+    mark_evicted,
+    needs_version,
+    still_processed,
+)
+from kvstack.apiserver.objects import metadata, status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.admission.request import CREATE
+from kvstack.apiserver.registry.keys import object_key
+from kvstack.apiserver.registry.reads import ListOptions
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.registry.selection import Selection
+from kvstack.apiserver.verbs import admitting, options, plain_updates, updating
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.create import collection_of, read_body
+from kvstack.apiserver.verbs.delete import delete_object
+from kvstack.apiserver.verbs.options import DeleteOptions
+from kvstack.apiserver.verbs.results import Made
+from kvstack.apiserver.verbs.subresources.binding import PODS, success
+
+BUDGETS: Final = GroupResource("policy", "poddisruptionbudgets")
+
+
+async def create(call: Call) -> Made:
+    """Evict a pod; raises ApiError."""
+    given = options.write_options(options.CREATE, call.query)
+    eviction = read_body(call, given)
+    metadata.match_namespace(eviction.setdefault("metadata", {}), call.info.namespace)
+    asked = admitting.admission_of(
+        call,
+        CREATE,
+        given.to_object(options.CREATE),
+        is_dry_run=given.dry_run,
+        kind=call.endpoint.kind,
+    )
+    await admitting.mutate(call, asked, eviction, None)
+    dry_run = ["All"] if given.dry_run else []
+    body = delete_options(eviction, call.info.name, dry_run)
+    wanted = options.delete_options({}, body)
+    await admitting.validate(call, asked, eviction, None)
+    for _ in range(ATTEMPTS_MAX):
+        pod = await _pod(call)
+        if not ignores_budgets(pod):
+            await _evict_by_budget(call, pod, wanted)
+            return success()
+        try:
+            await _delete(call, pod, wanted, only_this=needs_version(pod))
+        except ApiError as error:
+            if error.reason != "Conflict" or wanted.uid or wanted.resource_version is not None:
+                raise
+            await asyncio.sleep(ATTEMPTS_PAUSE)
+        else:
+            return success()
+    raise status.conflict(PODS, call.info.name)
+
+
+async def _pod(call: Call) -> Obj:
+    key = object_key(call.namespace, call.info.name)
+    record = await updating.read_live(call, collection_of(call), key)
+    if record is None:
+        raise status.not_found(PODS, call.info.name)
+    return updating.parsed(record)
+
+
+async def _evict_by_budget(call: Call, pod: Obj, wanted: DeleteOptions) -> None:
+    """Delete a pod if its budget allows it; raises ApiError."""
+    decision = decide(pod, covering_budgets(pod, await _budgets(call)), call.now)
+    if decision.budget is not None:
+        await _write_budget(call, pod, decision.budget, is_dry_run=wanted.dry_run)
+    try:
+        await _delete(call, pod, wanted, only_this=decision.only_this_version)
+    except ApiError as error:
+        is_ours = decision.only_this_version and wanted.resource_version is None
+        if error.reason == "Conflict" and is_ours:
+            raise still_processed(decision.budget_name) from None
+        raise
+
+
+async def _budgets(call: Call) -> list[Obj]:
+    registry = call.env.registry
+    selection = Selection(f"{call.namespace}/")
+    page = await registry.reads.list(registry.collection(BUDGETS), selection, ListOptions())
+    return [each.parse() for each in page.records]
+
+
+async def _write_budget(call: Call, pod: Obj, budget: Obj, *, is_dry_run: bool) -> None:
+    """Store a budget that gives a disruption; again with what it has by then if others write it."""
+    if is_dry_run:
+        return
+    registry = call.env.registry
+    name = budget["metadata"]["name"]
+    key = object_key(call.namespace, name)
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            await registry.live.replace(BUDGETS, budget, "status")
+        except ApiError as error:
+            if error.reason != "Conflict":
+                raise
+        else:
+            return
+        await asyncio.sleep(ATTEMPTS_PAUSE)
+        record = await updating.read_live(call, registry.collection(BUDGETS), key)
+        if record is None:
+            raise status.not_found(BUDGETS, name)
+        again = decide(pod, [updating.parsed(record)], call.now).budget
+        if again is None:
+            return
+        budget = again
+    raise contended(name)
+
+
+async def _delete(call: Call, pod: Obj, wanted: DeleteOptions, *, only_this: bool) -> None:
+    """Mark a pod as evicted and delete it; only_this: only if it has not changed."""
+    meta = pod["metadata"]
+    if only_this and wanted.resource_version is None:
+        wanted = wanted._replace(resource_version=meta["resourceVersion"])
+    if not wanted.dry_run:
+        wanted = await _mark(call, wanted)
+    await delete_object(call, meta["name"], wanted, admits=False)
+
+
+async def _mark(call: Call, wanted: DeleteOptions) -> DeleteOptions:
+    """Tell in the pod why it ends; return the options of its delete."""
+    key = object_key(call.namespace, call.info.name)
+    kind = GroupResource("", "Pod")
+
+    def changed(pod: Obj) -> Obj:
+        meta = pod["metadata"]
+        for asked, member, shown, text in (
+            (wanted.uid, "uid", "UID", "deleted and then recreated"),
+            (wanted.resource_version, "resourceVersion", "ResourceVersion", "modified"),
+        ):
+            if asked and asked != meta.get(member, ""):
+                raise status.conflict(
+                    kind,
+                    meta["name"],
+                    f"the {shown} in the precondition ({asked}) does not match the {shown} in"
+                    f" record ({meta.get(member, '')}). The object might have been {text}",
+                )
+        mark_evicted(pod, call.now)
+        return pod
+
+    record = await plain_updates.run(call, PODS, key, changed)
+    if record is None:
+        raise status.not_found(PODS, call.info.name)
+    if wanted.resource_version is None:
+        return wanted
+    return wanted._replace(resource_version=str(record.revision))

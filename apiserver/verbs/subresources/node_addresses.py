@@ -1,0 +1,36 @@
+"""Where kubelets are: the address of a node that is preferred, and the port that it tells."""
+
+from typing import Any, Final, NamedTuple
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry.keys import object_key
+from kvstack.apiserver.verbs.call import Call
+
+NODES: Final = GroupResource("", "nodes")
+_PORT: Final = 10250
+
+
+class Address(NamedTuple):
+    """Of a kubelet."""
+
+    host: str
+    port: int
+
+
+async def kubelet_of(call: Call, name: str) -> Address:
+    """Return where the kubelet of a node is; raises ApiError, in whose words it is the request's
+    resource that is missing."""
+    registry = call.env.registry
+    record = await registry.reads.get(registry.collection(NODES), object_key("", name), None)
+    if record is None:
+        raise status.not_found(call.endpoint.resource, name)
+    found: dict[str, Any] = record.parse().get("status") or {}
+    given = found.get("addresses") or []
+    addresses = {each["type"]: each["address"] for each in reversed(given)}
+    endpoint = (found.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+    for type_ in call.env.settings.kubelet_addresses:
+        if type_ in addresses:
+            return Address(addresses[type_], endpoint.get("Port") or _PORT)
+    known = " ".join(f"{{{each['type']} {each['address']}}}" for each in given)
+    raise status.unknown(f"no preferred addresses found; known addresses: [{known}]")

@@ -1,0 +1,109 @@
+"""The subresource `scale`: the replicas of a workload as an object of their own.
+
+    get      the Scale of the workload
+    update   the Scale is changed as any object, then the workload with it, in the same write
+    patch    likewise
+
+Managers own the replicas of the workload; a Scale shows them as managers of its own field.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from kvstack.apiserver.apply import scale as scale_managers
+from kvstack.apiserver.apply.managed_fields import ManagedFieldsError
+from kvstack.apiserver.kinds.strategy import Scaling
+from kvstack.apiserver.kinds.workloads.scales import WORKLOADS
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.policy.admission.request import UPDATE
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.verbs import admitting, options, reading, updating
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.create import collection_of, type_of
+from kvstack.apiserver.verbs.options import WriteOptions
+from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.updating import Changed, Update
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.apply.scale import ReplicasPaths
+
+_MISMATCH: Final = "UID in precondition: {}, UID in object meta: {}"
+
+
+async def get(call: Call) -> Made:
+    """Return the Scale of a workload; raises ApiError."""
+    stored = await reading.get(call)
+    return _answer(call, stored.record.parse())
+
+
+async def change(call: Call, update: Update) -> Made:
+    """Change a Scale, and its workload with it; raises ApiError."""
+    update.as_seen = _scaling(call).scale_of
+    update.uid = ""
+    update.creates = False
+    update.changed = _of_parent(call, update, update.changed)
+    result = await updating.run(call, update)
+    if isinstance(result, Stored):
+        return _answer(call, result.record.parse())
+    return _answer(call, result.obj)
+
+
+def _scaling(call: Call) -> Scaling:
+    return call.endpoint.main.scaling or WORKLOADS
+
+
+def _answer(call: Call, parent: Obj) -> Made:
+    return Made(_scaling(call).scale_of(parent), call.endpoint.kind, type_of(call))
+
+
+def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
+    """Return the change of a workload that a change of its Scale is."""
+    paths: ReplicasPaths = {call.endpoint.api_version: _scaling(call).path}
+
+    async def changed_parent(live: Obj | None) -> Obj:
+        if live is None:
+            raise status.not_found(call.endpoint.resource, call.info.name)
+        entries = live["metadata"].get("managedFields") or []
+        old = _scaling(call).scale_of(live)
+        try:
+            owned = scale_managers.scale_entries(entries, paths)
+        except ManagedFieldsError as error:
+            raise status.unknown(f"failed to decode managed fields: {error}") from error
+        if owned:
+            old["metadata"]["managedFields"] = owned
+        found = changed(old)
+        new = found if isinstance(found, dict) else await found
+        await _admit(call, new, old, update.given)
+        meta = new["metadata"]
+        uid = live["metadata"].get("uid", "")
+        if meta.get("uid", uid) not in ("", uid):
+            text = _MISMATCH.format(meta["uid"], uid)
+            raise updating.precondition_failed(call, collection_of(call), update, text)
+        parent: Obj = json_text.copied(live)
+        _scaling(call).set_replicas(parent, new)
+        after = scale_managers.parent_entries(
+            entries, meta.get("managedFields") or [], call.endpoint.api_version, paths
+        )
+        _set(parent["metadata"], "managedFields", after)
+        _set(parent["metadata"], "resourceVersion", meta.get("resourceVersion"))
+        return parent
+
+    return changed_parent
+
+
+async def _admit(call: Call, new: Obj, old: Obj, given: WriteOptions) -> None:
+    asked = admitting.admission_of(
+        call,
+        UPDATE,
+        given.to_object(options.UPDATE),
+        is_dry_run=given.dry_run,
+        kind=call.endpoint.kind,
+    )
+    await admitting.mutate(call, asked, new, old)
+
+
+def _set(meta: Obj, name: str, value: object) -> None:
+    if value:
+        meta[name] = value
+    else:
+        meta.pop(name, None)

@@ -1,0 +1,185 @@
+"""The HTTP client of webhooks: a POST of JSON, and its answer.
+
+    client = WebhookClient(services)
+    body = await client.post(place, "?timeout=10s", review, timeout_s=10.0)
+
+aiohttp speaks HTTP/1.1 and keeps connections; one that the webhook closed meanwhile is replaced
+once. Answers have a time and a size, redirects are not followed (a webhook could lead the API
+server anywhere), and compressed answers, which may grow, are not asked for. What goes wrong is told
+in the words of Go's client.
+"""
+
+import asyncio
+import ssl
+from collections import OrderedDict
+from typing import Final
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.webhooks.places import Place
+from kvstack.apiserver.webhooks.services import Services
+from kvstack.apiserver.webhooks.sessions import ServiceSession
+from kvstack.apiserver.webhooks.tls import client_context
+
+ANSWER_BYTES_MAX: Final = 16 << 20
+_CONTEXTS_MAX: Final = 256
+_HEADERS: Final = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, */*",
+    "Accept-Encoding": "identity",
+    "User-Agent": "kube-apiserver-admission",
+}
+_TEXTS: Final = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    409: "the server reported a conflict",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: (
+        "the server was unable to return a response in the time allotted, but may still be"
+        " processing the request"
+    ),
+}
+_OWN_WORDS: Final = frozenset((403, 406, 415))
+
+
+class CallError(Exception):
+    """A webhook could not be called, or did not answer as it should; the text says why."""
+
+
+class Answer:
+    """What a webhook answered, whatever it was."""
+
+    __slots__ = ("body", "code", "content_type")
+
+    def __init__(self, code: int, content_type: str, body: bytes) -> None:
+        """Hold status, media type and body."""
+        self.code: Final = code
+        self.content_type: Final = content_type
+        self.body: Final = body
+
+
+class WebhookClient:
+    """Calls webhooks; belongs to one event loop."""
+
+    def __init__(self, services: Services) -> None:
+        """Find Services by the given means; nothing is dialled yet."""
+        self._contexts: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
+        self._session: Final = ServiceSession(services)
+
+    async def post(
+        self,
+        place: Place,
+        query: str,
+        body: bytes,
+        *,
+        timeout_s: float,
+        bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> Answer:
+        """Send a body and return what is answered with a status of success; raises CallError."""
+        url = place.url + query
+        try:
+            async with asyncio.timeout(timeout_s):
+                return _checked(await self._twice(place, url, body, bytes_max))
+        except TimeoutError:
+            raise CallError(f"Post {quote(url)}: context deadline exceeded") from None
+
+    async def close(self) -> None:
+        """Give up all connections."""
+        await self._session.close()
+
+    async def _twice(self, place: Place, url: str, body: bytes, bytes_max: int) -> Answer:
+        try:
+            return await self._send(place, url, body, bytes_max)
+        except aiohttp.ServerDisconnectedError:
+            # A kept connection may be closed at the moment it is used again.
+            try:
+                return await self._send(place, url, body, bytes_max)
+            except aiohttp.ServerDisconnectedError:
+                raise CallError(f"Post {quote(url)}: EOF") from None
+
+    async def _send(self, place: Place, url: str, body: bytes, bytes_max: int) -> Answer:
+        try:
+            context = self._context(place.ca)
+        except ValueError as error:
+            raise CallError(str(error)) from None
+        target = URL(url, encoded=True)
+        try:
+            async with self._session.open().post(
+                target, data=body, headers=_HEADERS, ssl=context, allow_redirects=False
+            ) as response:
+                read = await _read(response, bytes_max)
+                return Answer(response.status, response.headers.get("Content-Type", ""), read)
+        except aiohttp.ServerDisconnectedError:
+            raise
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise CallError(
+                f"Post {quote(url)}: {await self._session.why(error, target)}"
+            ) from error
+
+    def _context(self, ca: bytes) -> ssl.SSLContext:
+        """Return the settings for a bundle; another bundle has connections of its own."""
+        found = self._contexts.get(ca)
+        if found is None:
+            found = self._contexts[ca] = client_context(ca)
+            if len(self._contexts) > _CONTEXTS_MAX:
+                self._contexts.popitem(last=False)
+        return found
+
+
+async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """Return a body; raises CallError if it is too large."""
+    if (response.content_length or 0) > bytes_max:
+        response.close()
+        raise CallError(f"the answer has more than {bytes_max} bytes")
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > bytes_max:
+            response.close()
+            raise CallError(f"the answer has more than {bytes_max} bytes")
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _checked(answer: Answer) -> Answer:
+    """Return an answer of success; raises CallError with what else was said."""
+    code = answer.code
+    if 200 <= code < 300:
+        return answer
+    if 300 <= code < 400:
+        raise CallError(f"the server answered with a redirect ({code}), which is not followed")
+    if told := _told(answer):
+        raise CallError(told)
+    said = "unknown"
+    if answer.content_type.startswith("text/"):
+        said = answer.body.decode("utf-8", "replace").strip() or said
+    if code in _OWN_WORDS:
+        raise CallError(said)
+    text = _TEXTS.get(code)
+    if text is None and code >= 500:
+        text = f"an error on the server ({quote(said)}) has prevented the request from succeeding"
+    raise CallError(
+        text
+        or f"the server responded with the status code {code} but did not return more information"
+    )
+
+
+def _told(answer: Answer) -> str:
+    """Return the message of a Status that refuses; empty: the answer is none."""
+    try:
+        found = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        return ""
+    is_status = isinstance(found, dict) and found.get("kind") == "Status"
+    if not is_status or found.get("status") == "Success":
+        return ""
+    message = found.get("message")
+    return message if isinstance(message, str) else ""

@@ -1,0 +1,53 @@
+"""ConversionReviews: what conversion webhooks are sent, and what their answers mean.
+
+body = review_body(objects, "g.io/v2", uid, "v1")
+converted = read_objects(answer, uid, "v1")           raises CallError
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import orjson
+
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.types import Type
+from kvstack.apiserver.webhooks.client import Answer, CallError
+from kvstack.apiserver.webhooks.reading import read_review
+
+Obj = dict[str, Any]
+
+VERSIONS: Final = ("v1", "v1beta1")
+_GROUP: Final = "apiextensions.k8s.io"
+_KIND: Final = "ConversionReview"
+_TYPES: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions"
+
+
+def review_body(objects: Sequence[Obj], api_version: str, uid: str, version: str) -> bytes:
+    """Return the review that asks for objects in another version."""
+    request = {"uid": uid, "desiredAPIVersion": api_version, "objects": objects}
+    return orjson.dumps({"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": request})
+
+
+def read_objects(answer: Answer, uid: str, version: str) -> list[Any]:
+    """Return the objects of an answer, whatever they are; raises CallError."""
+    review = read_review(answer, f"{_GROUP}/{version}", _KIND, _type(version))
+    if version == "v1" and not review.get("kind"):
+        raise CallError(f"expected webhook response of {_GROUP}/v1, Kind={_KIND}, got /, Kind=")
+    response = review.get("response")
+    if not response:
+        raise CallError("no response provided")
+    own = response.get("uid") or ""
+    if version == "v1" and own != uid:
+        raise CallError(f"expected response.uid={quote(uid)}, got {quote(own)}")
+    result = response.get("result") or {}
+    if result.get("status") != "Success":
+        said = f"response.result.status was '{result.get('status', '')}', not 'Success'"
+        raise CallError(result.get("message") or said)
+    return response.get("convertedObjects") or []
+
+
+@cache
+def _type(version: str) -> Type:
+    return load().types[f"{_TYPES}.{version}.{_KIND}"]

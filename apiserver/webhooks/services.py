@@ -1,0 +1,98 @@
+"""Where a Service of the cluster can be reached by the API server.
+
+    services.endpoints("hooks", "policy", 443)   → [("10.0.0.7", 8443)]
+
+The API server is in no pod network with a proxy, so a cluster IP leads nowhere for it: it goes to
+the ready endpoints themselves, as upstream does with `--enable-aggregator-routing`. EndpointSlices
+come first; where there are none, Endpoints count.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Protocol
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.objects.text.go_text import quote
+
+SERVICES: Final = GroupResource("", "services")
+ENDPOINTS: Final = GroupResource("", "endpoints")
+SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
+SERVICE_NAME: Final = "kubernetes.io/service-name"
+
+Obj = dict[str, Any]
+Address = tuple[str, int]
+
+
+class ServiceError(OSError):
+    """A Service cannot be reached; the text says why."""
+
+
+class Objects(Protocol):
+    """The copy of the cluster."""
+
+    def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
+        """Return an object; None: there is none."""
+        ...
+
+    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
+        """Return the objects of a namespace."""
+        ...
+
+
+class Services:
+    """Finds the endpoints of Services."""
+
+    def __init__(self, view: Objects) -> None:
+        """Look them up in the copy."""
+        self._view: Final = view
+
+    def endpoints(self, namespace: str, name: str, port: int) -> list[Address]:
+        """Return where a port of a Service is served; raises ServiceError, if nowhere."""
+        service = self._view.get(SERVICES, namespace, name)
+        if service is None:
+            raise ServiceError(f"service {quote(name)} not found")
+        spec = service.get("spec") or {}
+        if spec.get("type") == "ExternalName":
+            return [(spec.get("externalName", ""), port)]
+        given = next((each for each in spec.get("ports") or () if each.get("port") == port), None)
+        if given is None:
+            raise ServiceError(f"no service port {port} found for service {quote(name)}")
+        port_name = given.get("name", "")
+        found = list(self._of_slices(namespace, name, port_name))
+        if not found:
+            found = list(self._of_endpoints(namespace, name, port_name))
+        if not found:
+            raise ServiceError(f"no endpoints available for service {quote(name)}")
+        return found
+
+    def slices(self, namespace: str, name: str) -> list[Obj]:
+        """Return the EndpointSlices of a Service."""
+        return [
+            each
+            for each in self._view.list(SLICES, namespace)
+            if (each["metadata"].get("labels") or {}).get(SERVICE_NAME) == name
+        ]
+
+    def _of_slices(self, namespace: str, name: str, port_name: str) -> Iterator[Address]:
+        for each in self.slices(namespace, name):
+            port = _port(each.get("ports"), port_name)
+            if not port:
+                continue
+            for endpoint in each.get("endpoints") or ():
+                if (endpoint.get("conditions") or {}).get("ready") is not False:
+                    for address in (endpoint.get("addresses") or ())[:1]:
+                        yield address, port
+
+    def _of_endpoints(self, namespace: str, name: str, port_name: str) -> Iterator[Address]:
+        found = self._view.get(ENDPOINTS, namespace, name) or {}
+        for subset in found.get("subsets") or ():
+            port = _port(subset.get("ports"), port_name)
+            if port:
+                for address in subset.get("addresses") or ():
+                    yield address["ip"], port
+
+
+def _port(ports: Iterable[Obj] | None, name: str) -> int:
+    for each in ports or ():
+        if (each.get("name") or "") == name and each.get("port"):
+            return int(each["port"])
+    return 0

@@ -1,0 +1,7 @@
+"""`python -m kvstack` is the `kvstack` command."""
+
+import sys
+
+from kvstack.cli import main
+
+sys.exit(main())

@@ -1,0 +1,74 @@
+"""Concurrent callers share one request.
+
+    a calls ──► request 1 is open ────────────────► answer 1 for a
+    b, c call meanwhile ──► wait ──► request 2 ──► answer 2 for b and c
+
+An answer is only for callers that called before its request was sent, so it is as new as each of
+them needs. There is never more than one open request, however many callers there are.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kvstore.client.errors import ClosedError, StoreError
+
+
+class SharedQuestion:
+    """Makes requests for all callers."""
+
+    def __init__(self, ask: Callable[[], Awaitable[int]]) -> None:
+        """Take what asks once; it has a time limit of its own."""
+        self._ask = ask
+        self._waiting: list[asyncio.Future[int]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def answer(self) -> int:
+        """Return the answer to a request that begins after this call; StoreError if it failed."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        if self._task is None:
+            self._begin()
+        return await future
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._ask_for_all(), name="shared question")
+        self._task.add_done_callback(self._over)
+
+    async def _ask_for_all(self) -> None:
+        while self._waiting:
+            asked, self._waiting = self._waiting, []
+            try:
+                answer = await self._ask()
+            except StoreError as error:
+                for each in asked:
+                    if not each.done():
+                        each.set_exception(error.again())
+            except BaseException:
+                self._waiting += asked
+                raise
+            else:
+                for each in asked:
+                    if not each.done():
+                        each.set_result(answer)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """Begin anew with those who asked just as it ended; tell them if it was given up."""
+        self._task = None
+        failure: BaseException | None = ClosedError("the question was given up")
+        if not task.cancelled():
+            failure = task.exception()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if each.done():
+                continue
+            if failure is not None:
+                each.set_exception(failure)
+            else:
+                self._waiting.append(each)
+        if self._waiting:
+            self._begin()
+
+    def close(self) -> None:
+        """Give up; who waits gets a ClosedError."""
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,40 @@
+"""Checks of a client's TLS files before it dials, so that an error at the start names the file.
+
+Files are read by OpenSSL here, which has the best error texts; channels read them for each dial.
+"""
+
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from kvstore.client.options import ClientTls
+from kvstore.config.checks import check_key_pair
+from kvstore.errors import ConfigError
+
+
+def check_files(tls: ClientTls) -> None:
+    """Raise ConfigError unless the files can be used."""
+    check_key_pair(tls.cert_file, tls.key_file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if tls.cert_file:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+        if tls.trusted_ca_file:
+            context.load_verify_locations(tls.trusted_ca_file)
+    except OSError as error:
+        files = ", ".join(filter(None, (tls.cert_file, tls.key_file, tls.trusted_ca_file)))
+        raise ConfigError(f"TLS files {files}: {error}") from None
+
+
+def common_name_of(cert_file: str) -> str:
+    """Return the common name in a certificate's subject, or an empty text."""
+    try:
+        certificate = x509.load_pem_x509_certificate(Path(cert_file).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{cert_file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{cert_file}: {error}") from None
+    found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else ""

@@ -1,0 +1,217 @@
+"""The answer to one request, as its handler gives it.
+
+    answer.send(200, headers, body)                                          whole
+    answer.start(200, headers); await answer.write(...); answer.finish()     streamed
+    peer = answer.upgrade("SPDY/3.1"); await peer.write(await peer.read())   101, then bytes
+
+A handler answers in one of these three ways, once. An answer that is open when the handler returns
+is ended; when the handler fails, the answer is aborted, so that the client sees that it is not
+complete.
+
+`write` waits while the client does not read. `Answer.write_now` and `HttpServer.write_all` do not:
+they are for sending the same bytes to many clients, and return how far each client is behind.
+
+The handler is cancelled when its client disconnects. An **endless** answer, such as a watch, is one
+that no drain waits for: `await answer.closing()` returns when the server stops, then return.
+"""
+
+import asyncio
+from enum import IntEnum
+
+from kvstore.http.serving.request import ClientGoneError, Pieces
+from kvstore.http.serving.transport import Headers, HttpTransport
+
+UNSENT_BYTES_MAX = 1 << 20  # of one answer; above it, write waits
+_UNSENT_BYTES_LOW = UNSENT_BYTES_MAX // 4  # until at most this is unsent
+
+
+class State(IntEnum):
+    """The state of an answer."""
+
+    NONE = 0
+    STARTED = 1
+    UPGRADED = 2
+    OVER = 3
+
+
+class Answer:
+    """The answer to one request."""
+
+    __slots__ = (
+        "_closing",
+        "_is_head",
+        "_pieces",
+        "_transport",
+        "_waiters",
+        "call",
+        "is_disconnected",
+        "is_endless",
+        "is_told_to_close",
+        "state",
+        "task",
+    )
+
+    def __init__(
+        self, transport: HttpTransport, call: int, pieces: Pieces | None, *, is_head: bool
+    ) -> None:
+        self._transport = transport
+        self.call = call  # the transport's number for it
+        self._pieces = pieces
+        self._is_head = is_head
+        self._waiters: list[asyncio.Future[None]] = []  # of room()
+        self._closing: asyncio.Future[None] | None = None
+        self.state = State.NONE
+        self.is_endless = False
+        self.is_disconnected = False  # the client is
+        self.is_told_to_close = False
+        self.task: asyncio.Task[None] | None = None  # of its handler, once the handler has waited
+
+    @property
+    def transport(self) -> HttpTransport:
+        """What carries it."""
+        return self._transport
+
+    def send(self, status: int, headers: Headers = (), body: bytes = b"") -> None:
+        """Send a complete answer; ValueError for an invalid header. HEAD gets no body."""
+        self._begin()
+        self._transport.respond(self.call, status, headers, body)
+        self.state = State.OVER
+
+    def start(self, status: int, headers: Headers = (), *, endless: bool = False) -> None:
+        """Begin an answer of unknown length; endless: it lasts until one side ends it."""
+        self._begin()
+        self._transport.respond(self.call, status, headers, None)
+        self.state = State.STARTED
+        self.is_endless = endless
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; waits while too many are unsent."""
+        if self.write_now(data) > UNSENT_BYTES_MAX:
+            await self.room()
+
+    def write_now(self, data: bytes) -> int:
+        """Send bytes without waiting; return how many are unsent now."""
+        if self.state not in (State.STARTED, State.UPGRADED):
+            raise RuntimeError("the answer is not started, or over")
+        if self._is_head or not data:
+            return 0
+        return self._transport.write(self.call, data) or 0
+
+    async def room(self) -> None:
+        """Wait until few bytes are unsent."""
+        if self.is_disconnected:
+            raise ClientGoneError
+        if not self._transport.notify_writable(self.call, _UNSENT_BYTES_LOW):
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def finish(self) -> None:
+        """End the answer that was started."""
+        if self.state is State.OVER:
+            return
+        if self.state is State.NONE:
+            raise RuntimeError("the answer is not started")
+        self.state = State.OVER
+        self._transport.end(self.call, is_whole=True)
+
+    def abort(self) -> None:
+        """End the answer so that the client sees that it is not complete."""
+        if self.state is not State.OVER:
+            self.state = State.OVER
+            self._transport.end(self.call, is_whole=False)
+
+    def upgrade(self, protocol: str, headers: Headers = ()) -> "Upgraded":
+        """Answer 101 and take over the connection; only if `Request.may_upgrade`."""
+        if self._pieces is None:
+            raise RuntimeError("the request asks for no other protocol")
+        self._begin()
+        own = [("Connection", "Upgrade"), ("Upgrade", protocol)]
+        self._transport.respond(self.call, 101, [*own, *headers], None)
+        self.state = State.UPGRADED
+        self.is_endless = True
+        return Upgraded(self._transport, self, self._pieces)
+
+    async def closing(self) -> None:
+        """Wait until the server ends its endless answers; cancelled if the client disconnects."""
+        if not self.is_told_to_close:
+            self._closing = asyncio.get_running_loop().create_future()
+            try:
+                await self._closing
+            finally:
+                self._closing = None
+
+    def _begin(self) -> None:
+        if self.state is not State.NONE:
+            raise RuntimeError("the request is answered already")
+
+    # The server's side.
+
+    def on_body(self, piece: bytes) -> None:
+        """Add a piece of the request's body."""
+        if self._pieces is not None:
+            self._pieces.add(piece)
+
+    def on_body_end(self) -> None:
+        """End the request's body."""
+        if self._pieces is not None:
+            self._pieces.end()
+
+    def on_writable(self) -> None:
+        """Wake room(): few bytes are unsent."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def on_disconnect(self) -> None:
+        """Cancel the handler, because its client has disconnected."""
+        self.is_disconnected = True
+        if self.state is State.OVER:
+            return  # the handler may finish its other work
+        if self._pieces is not None:
+            self._pieces.break_off()
+        if self.task is not None:
+            self.task.cancel()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(ClientGoneError())
+
+    def close(self) -> None:
+        """Ask the handler to end an endless answer."""
+        self.is_told_to_close = True
+        if self._closing is not None:
+            if not self._closing.done():
+                self._closing.set_result(None)
+        elif self.task is not None:
+            self.task.cancel()
+
+
+class Upgraded:
+    """A connection that speaks another protocol now."""
+
+    __slots__ = ("_answer", "_pieces", "_transport")
+
+    def __init__(self, transport: HttpTransport, answer: Answer, pieces: Pieces) -> None:
+        self._transport = transport
+        self._answer = answer
+        self._pieces = pieces
+
+    async def read(self) -> bytes:
+        """Return the next bytes; empty when the client sends no more."""
+        return await self._pieces.next()
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; waits while too many are unsent."""
+        if self._answer.state is not State.UPGRADED:
+            raise ClientGoneError
+        unsent = self._transport.write(self._answer.call, data) if data else 0
+        if unsent is None:
+            raise ClientGoneError
+        if unsent > UNSENT_BYTES_MAX:
+            await self._answer.room()
+
+    def close(self) -> None:
+        """Close the connection after the bytes written."""
+        self._answer.finish()

@@ -1,0 +1,184 @@
+"""Handlers are stepped at once, and become tasks only if they wait.
+
+    begin(coroutine) ─► runs to its end        no task, no future, one copy of a context
+                     └► waits ─► the spare task, which was the current task all along, runs the rest
+
+`asyncio.current_task` is a real task from a handler's first line on, so `asyncio.timeout` and
+`asyncio.TaskGroup` work before the first wait, too: there is one spare task, suspended, that is the
+current task while handlers are stepped. The first handler that waits gets it, and a new spare is
+made. A handler that ends without waiting leaves the spare unused; but if it has cancelled the spare
+or kept a reference to it, the spare is discarded.
+
+Each handler has its own copy of the context that the server was started in.
+"""
+
+import asyncio
+import contextvars
+import sys
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Final, TypeAlias, TypeVar
+
+from typing_extensions import override
+
+Handling: TypeAlias = Coroutine[Any, Any, None]
+_T = TypeVar("_T")
+
+
+class Spare(Coroutine[object, None, None]):
+    """The coroutine of a spare task: it waits for a handler that has begun to wait."""
+
+    __slots__ = (
+        "__weakref__",
+        "_context",
+        "_coroutine",
+        "_gate",
+        "_is_retired",
+        "_waits_for",
+        "on_end",
+        "task",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+        self._gate: asyncio.Future[None] = loop.create_future()
+        self._coroutine: Handling | None = None
+        self._is_retired = False
+        self._context = context
+        self._waits_for: asyncio.Future[Any] | None = None  # not yet returned to the task
+        self.on_end: Callable[[BaseException | None], None] | None = None
+        # Not by a task factory: an eager one would run the gate here.
+        self.task: Final = asyncio.Task(self, loop=loop, name="http request", context=context)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the task was cancelled before it had a handler."""
+        return self._gate.done() or self.task.cancelling() > 0
+
+    def retire(self) -> None:
+        """Let the task end without a handler."""
+        self._is_retired = True
+        if not self._gate.done():
+            self._gate.set_result(None)
+
+    def adopt(
+        self,
+        coroutine: Handling,
+        context: contextvars.Context,
+        waits_for: asyncio.Future[Any] | None,
+    ) -> None:
+        """Run a handler that was stepped once and waits for a future (None: one loop iteration)."""
+        self._coroutine = coroutine
+        self._context = context
+        self._waits_for = waits_for
+        if not self._gate.done():
+            self._gate.set_result(None)
+
+    @override
+    def send(self, value: None, /) -> object:
+        if self._coroutine is None:
+            if self._is_retired:
+                raise StopIteration
+            return self._gate.__await__().send(None)
+        if self._waits_for is not None:
+            waits_for, self._waits_for = self._waits_for, None
+            return waits_for  # as if the task had made the first step itself
+        return self._step(self._coroutine.send, value)
+
+    @override
+    def throw(
+        self,
+        typ: type[BaseException] | BaseException,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+        /,
+    ) -> object:
+        error = typ if isinstance(typ, BaseException) else typ()
+        if self._coroutine is None:
+            raise error  # cancelled before it had a handler
+        waits_for, self._waits_for = self._waits_for, None
+        if waits_for is not None and waits_for.cancel():
+            return waits_for  # the awaited future is cancelled first, as by Task.cancel
+        return self._step(self._coroutine.throw, error)
+
+    @override
+    def close(self) -> None:
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    @override
+    def __await__(self) -> Generator[Any, None, None]:
+        raise TypeError("a spare is only run by its task")
+
+    def _step(self, step: Callable[[_T], Any], value: _T) -> object:
+        try:
+            return self._context.run(step, value)
+        except StopIteration:
+            self._end(None)
+            raise
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
+            self._end(error)
+            raise
+        except BaseException as error:
+            self._end(error)
+            raise StopIteration from None  # on_end has it; nothing awaits the task
+
+    def _end(self, error: BaseException | None) -> None:
+        if self.on_end is not None:
+            self.on_end(error)
+
+
+class HandlerTasks:
+    """Steps handlers; use it on one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._context = contextvars.copy_context()
+        self._spare: Spare | None = None
+        self._references = 0  # to the spare task, when only the loop and this object have one
+
+    def enter(self) -> None:
+        """Make the spare the current task; call it in a callback of the loop, before begin."""
+        spare = self._spare
+        if spare is None or spare.is_spent:
+            spare = self._spare = Spare(self._loop, self._context)
+        _enter_task(self._loop, spare.task)
+        self._references = sys.getrefcount(spare.task)
+
+    def leave(self) -> None:
+        """End what enter began."""
+        if self._spare is not None:
+            _leave_task(self._loop, self._spare.task)
+
+    def begin(self, coroutine: Handling) -> Spare | None:
+        """Step a handler; return the spare that runs the rest, None if it has ended.
+
+        Errors of the first step are raised. The caller sets `on_end` of the spare.
+        """
+        spare = self._spare
+        assert spare is not None, "enter comes first"
+        context = self._context.copy()
+        try:
+            waits_for = context.run(coroutine.send, None)
+        except BaseException as error:
+            if spare.is_spent or sys.getrefcount(spare.task) != self._references:
+                spare.retire()
+                self._replace_spare()
+            if isinstance(error, StopIteration):
+                return None
+            raise
+        self._replace_spare()
+        spare.adopt(coroutine, context, waits_for)
+        return spare
+
+    def close(self) -> None:
+        """Discard the spare."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.retire()
+
+    def _replace_spare(self) -> None:
+        """Make another spare the current task."""
+        self.leave()
+        self._spare = None
+        self.enter()

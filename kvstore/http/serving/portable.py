@@ -1,0 +1,350 @@
+"""The transport without the crate: HTTP/1.1 and TLS on asyncio, h11 and ssl.
+
+    accept ─► (TLS) ─► H1Connection ─► one batch per loop iteration ─► the server
+
+It serves the same as the native one except HTTP/2, at about ten times the cost. Differences: see
+`portable_tls`; a client that half-closes its connection counts as disconnected.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from typing_extensions import override
+
+from kvstore.errors import ConfigError
+from kvstore.http.serving.listeners import Listener
+from kvstore.http.serving.portable_connection import H1Connection
+from kvstore.http.serving.portable_tls import ServerContexts
+from kvstore.http.serving.transport import Arrival, Connection, Headers, HttpTransport, Sink
+from kvstore.transport import addresses
+from kvstore.transport.tls_errors import go_error_text
+
+_BACKLOG: Final = 4096
+_ACCEPT_RETRY_S: Final = 0.1
+_SLICE: Final = 64  # requests handled in one iteration
+
+
+class PortableTransport(HttpTransport):
+    """See `kvstore.http.serving.transport`."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+        self._sink: Sink | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listening: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._connections: set[H1Connection] = set()
+        self._calls: dict[int, H1Connection] = {}
+        self._last_call = 0
+        self._arrivals: list[Arrival] = []
+        self._pieces: list[tuple[int, bytes]] = []
+        self._ended: list[int] = []
+        self._disconnected: list[int] = []
+        self._writable: list[int] = []
+        self._is_due = False
+        self._next_closed: asyncio.Future[None] | None = None
+        self.is_draining = False
+        self._paths: list[str] = []  # of unix sockets
+
+    @override
+    async def start(self, sink: Sink) -> list[str]:
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        made: list[tuple[Listener, socket.socket, ServerContexts | None]] = []
+        try:
+            for listener in self._listeners:
+                contexts = None if listener.tls is None else ServerContexts(listener.tls)
+                made.append((listener, self._bind(listener), contexts))
+        except BaseException:
+            for _, listening, _ in made:
+                listening.close()
+            raise
+        urls = []
+        self._listening = [listening for _, listening, _ in made]
+        for listener, listening, contexts in made:
+            accepting = self._accept(listener, listening, contexts)
+            self._accepting.append(self._loop.create_task(accepting, name="http accept"))
+            if listening.family is socket.AF_UNIX:
+                urls.append(listener.url)
+            else:
+                urls.append(addresses.bound_url(listener.url, listening.getsockname()[1]))
+        return urls
+
+    def _bind(self, listener: Listener) -> socket.socket:
+        address = addresses.parse(listener.url, with_tls=listener.tls is not None)
+        try:
+            if isinstance(address, addresses.UnixAddress):
+                addresses.remove_stale(address.path)
+                listening = _listen(socket.AF_UNIX, address.path)
+                self._paths.append(address.path)
+                return listening
+            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            return _listen(found[0][0], found[0][4])
+        except OSError as error:
+            text = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            if isinstance(address, addresses.UnixAddress):
+                text = addresses.unix_error(address.path)
+            raise ConfigError(f"cannot listen on {listener.url}: {text}") from error
+
+    # Connections.
+
+    async def _accept(
+        self, listener: Listener, listening: socket.socket, contexts: ServerContexts | None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        open_now: set[H1Connection] = set()
+        limit = listener.limits.connections_max
+        while True:
+            try:
+                raw, _ = await loop.sock_accept(listening)
+            except OSError as error:  # out of file descriptors, say; they become free again
+                self.on_notice(f"cannot accept connections: {error}")
+                await asyncio.sleep(_ACCEPT_RETRY_S)
+                continue
+            open_now &= self._connections
+            if len(open_now) >= limit:
+                self.on_notice(f"connection refused: limit {limit}: {_peer_of(raw)}")
+                raw.close()
+                continue
+            connection = H1Connection(
+                self,
+                listener.limits,
+                partial(self._make_connection, listener, contexts, _peer_of(raw)),
+            )
+            open_now.add(connection)
+            self._connections.add(connection)
+            task = loop.create_task(self._open(listener, raw, contexts, connection))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    async def _open(
+        self,
+        listener: Listener,
+        raw: socket.socket,
+        contexts: ServerContexts | None,
+        connection: H1Connection,
+    ) -> None:
+        """Do the handshake; everything after it is the connection's."""
+        peer = _peer_of(raw)
+        handshake_s = listener.limits.handshake_timeout_s
+        context = None
+        if contexts is not None:
+            context, notice = contexts.context()
+            if notice:
+                self.on_notice(notice)
+        try:
+            if raw.family is not socket.AF_UNIX:
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                raw,
+                ssl=context,
+                ssl_handshake_timeout=handshake_s if context is not None else None,
+            )
+        except (OSError, TimeoutError) as error:
+            self.on_notice(
+                f"connection closed: handshake: TLS: {go_error_text(str(error))}: {peer}"
+            )
+            raw.close()
+            self.on_closed(connection)
+        except asyncio.CancelledError:
+            raw.close()
+            self.on_closed(connection)
+            raise
+
+    def _make_connection(
+        self,
+        listener: Listener,
+        contexts: ServerContexts | None,
+        peer: str,
+        transport: asyncio.Transport,
+    ) -> Connection:
+        secure = transport.get_extra_info("ssl_object")
+        if contexts is None or secure is None:
+            return Connection(listener.name or listener.url, peer, listener.limits)
+        identity = contexts.identify(secure)
+        return Connection(
+            listener.name or listener.url,
+            peer,
+            listener.limits,
+            is_tls=True,
+            protocol=identity.protocol,
+            server_name=identity.server_name,
+            certificates=identity.certificates,
+            verified_by=identity.verified_by,
+        )
+
+    # Events of connections: gathered, and delivered once per iteration.
+
+    def next_call(self, connection: H1Connection) -> int:
+        """Return the number of a new request."""
+        self._last_call += 1
+        self._calls[self._last_call] = connection
+        return self._last_call
+
+    def on_answered(self, call: int) -> None:
+        """Forget a request whose answer has ended."""
+        self._calls.pop(call, None)
+
+    def on_request(self, arrival: Arrival) -> None:
+        """Add a request."""
+        self._arrivals.append(arrival)
+        self._deliver_soon()
+
+    def on_body(self, call: int, data: bytes) -> None:
+        """Add a piece of a body."""
+        self._pieces.append((call, data))
+        self._deliver_soon()
+
+    def on_body_end(self, call: int) -> None:
+        """Add the end of a body."""
+        self._ended.append(call)
+        self._deliver_soon()
+
+    def on_disconnect(self, call: int) -> None:
+        """Add a disconnection before the end of the answer."""
+        self._calls.pop(call, None)
+        self._disconnected.append(call)
+        self._deliver_soon()
+
+    def on_writable(self, call: int) -> None:
+        """Add an answer that can be written again."""
+        self._writable.append(call)
+        self._deliver_soon()
+
+    def on_closed(self, connection: H1Connection) -> None:
+        """Forget a closed connection."""
+        self._connections.discard(connection)
+        if self._next_closed is not None and not self._next_closed.done():
+            self._next_closed.set_result(None)
+        self._deliver_soon()
+
+    def on_notice(self, notice: str) -> None:
+        """Pass on a line for the log."""
+        if self._sink is not None:
+            self._sink.on_notice(notice)
+
+    def _deliver_soon(self) -> None:
+        if not self._is_due and self._loop is not None:
+            self._is_due = True
+            self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_due = False
+        if self._sink is None:
+            return
+        arrivals, self._arrivals = self._arrivals[:_SLICE], self._arrivals[_SLICE:]
+        if arrivals:
+            self._sink.on_requests(arrivals)
+        if self._arrivals:
+            self._deliver_soon()  # the other events belong to these requests or come after them
+            return
+        events = self._pieces, self._ended, self._disconnected, self._writable
+        self._pieces, self._ended, self._disconnected, self._writable = [], [], [], []
+        self._sink.on_progress(*events)
+
+    # Answers.
+
+    @override
+    def respond(self, call: int, status: int, headers: Headers, body: bytes | None) -> None:
+        if (connection := self._calls.get(call)) is not None:
+            connection.respond(status, headers, body)
+
+    @override
+    def write(self, call: int, data: bytes) -> int | None:
+        connection = self._calls.get(call)
+        return None if connection is None else connection.write(data)
+
+    @override
+    def write_all(self, calls: list[int], data: bytes, unsent_bytes_max: int) -> list[int]:
+        return [call for call in calls if (self.write(call, data) or 0) > unsent_bytes_max]
+
+    @override
+    def end(self, call: int, *, is_whole: bool) -> None:
+        if (connection := self._calls.get(call)) is not None:
+            connection.end(is_whole=is_whole)
+
+    @override
+    def take(self, call: int, size: int) -> None:
+        if (connection := self._calls.get(call)) is not None:
+            connection.take(size)
+
+    @override
+    def notify_writable(self, call: int, unsent_bytes_max: int) -> bool:
+        connection = self._calls.get(call)
+        return connection is None or connection.notify_writable(unsent_bytes_max)
+
+    # The end.
+
+    @override
+    def drain(self) -> None:
+        if not self.is_draining:
+            self.is_draining = True
+            for task in (*self._accepting, *self._handshakes):
+                task.cancel()
+            for listening in self._listening:
+                if self._loop is not None:
+                    self._loop.remove_reader(listening)  # a cancelled task still waits on it
+                listening.close()
+            for connection in list(self._connections):
+                connection.drain()
+
+    @property
+    @override
+    def is_drained(self) -> bool:
+        return self.is_draining and not any(each.is_answering for each in self._connections)
+
+    @override
+    async def stop(self, grace_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_s
+        self.drain()
+        await asyncio.gather(*self._accepting, *self._handshakes, return_exceptions=True)
+        for path in self._paths:
+            addresses.remove_stale(path)
+        for connection in list(self._connections):
+            connection.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._all_closed()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._all_closed()
+
+    async def _all_closed(self) -> None:
+        """Wait until no connection is open."""
+        while self._connections:
+            self._next_closed = asyncio.get_running_loop().create_future()
+            await self._next_closed
+
+
+def _listen(family: int, place: Any) -> socket.socket:  # noqa: ANN401 - as the family has it
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family != socket.AF_UNIX:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _peer_of(raw: socket.socket) -> str:
+    try:
+        name = raw.getpeername()
+        own = raw.getsockname()
+    except OSError:
+        return ""
+    if isinstance(name, tuple):
+        host = f"[{name[0]}]" if ":" in name[0] else name[0]
+        return f"{host}:{name[1]}"
+    return str(own)

@@ -1,9 +1,0 @@
-"""Names of rows in the meta and cluster tables that more than one room reads; they are etcd's."""
-
-from typing import Final
-
-CONSISTENT_INDEX_KEY: Final = b"consistent_index"  # u64BE: the last entry the rows hold
-TERM_KEY: Final = b"term"  # u64BE: of that entry
-CONF_STATE_KEY: Final = b"confState"  # JSON: raft's configuration at that entry
-STORAGE_VERSION_KEY: Final = b"storageVersion"  # text: 3.7.0; not there before 3.6
-CLUSTER_VERSION_KEY: Final = b"clusterVersion"  # text, in the cluster table

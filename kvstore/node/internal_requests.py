@@ -1,0 +1,23 @@
+"""Requests that the member itself puts into the log: no client has sent them."""
+
+from kvstore.auth.tokens import NO_CREDENTIAL, Credential
+from kvstore.node.parts import Parts
+from kvstore.node.pending import INTERNAL, ResultCallback, Waiter
+from kvstore.wire.internal import wrap
+
+
+def propose(
+    parts: Parts,
+    field: int,
+    body: bytes,
+    *,
+    credential: Credential = NO_CREDENTIAL,
+    call_id: int = INTERNAL,
+    callback: ResultCallback | None = None,
+) -> None:
+    """Propose a request with this turn's batch.
+
+    field: its number in InternalRaftRequest. callback: gets the result in the place of the call.
+    """
+    data = wrap(field, body, parts.request_ids.next(), *credential)
+    parts.pending.add(data, Waiter(call_id, field, None, body, None, credential, callback))

@@ -1,0 +1,11 @@
+"""The time of the turn under way, which is its inbox's."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class TurnTime:
+    """When the turn began; set by the turn, read by everybody else."""
+
+    now_ns: int = 0  # monotonic
+    wall_ms: int = 0  # Unix milliseconds: only for ids that must be unique over restarts

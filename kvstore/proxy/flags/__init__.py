@@ -1,0 +1,1 @@
+"""The flags of the proxies, as Go's flag package takes them."""

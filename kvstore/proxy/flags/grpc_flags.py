@@ -1,0 +1,86 @@
+"""The flags of `kvstore grpc-proxy start`: etcd's names, defaults and help; the last are ours."""
+
+from typing import Final
+
+from kvstore.config.flags import Flag, FlagKind
+from kvstore.proxy.flags.go_flags import flag
+
+_S, _B, _D, _L, _N = FlagKind.STRING, FlagKind.BOOL, FlagKind.DURATION, FlagKind.LIST, FlagKind.INT
+
+FLAGS: Final[tuple[Flag, ...]] = (
+    flag("listen-addr", _S, "127.0.0.1:23790", "listen address"),
+    flag("discovery-srv", _S, "",
+         "domain name to query for SRV records describing cluster endpoints"),
+    flag("discovery-srv-name", _S, "", "service name to query when using DNS discovery"),
+    flag("metrics-addr", _S, "",
+         "listen for endpoint /metrics requests on an additional interface"),
+    flag("insecure-discovery", _B, "false", "accept insecure SRV records"),
+    flag("endpoints", _L, "127.0.0.1:2379", "comma separated etcd cluster endpoints"),
+    flag("endpoints-auto-sync-interval", _D, "0s",
+         "etcd endpoints auto sync interval (disabled by default)"),
+    flag("dial-keepalive-time", _D, "0s",
+         "keepalive time for client(grpc-proxy) connections (default 0, disable)."),
+    flag("dial-keepalive-timeout", _D, "20s",
+         "keepalive timeout for client(grpc-proxy) connections (default 20s)."),
+    flag("permit-without-stream", _B, "false",
+         "Enable client(grpc-proxy) to send keepalive pings even with no active RPCs."),
+    flag("advertise-client-url", _S, "127.0.0.1:23790",
+         "advertise address to register (must be reachable by client)"),
+    flag("resolver-prefix", _S, "",
+         "prefix to use for registering proxy (must be shared with other grpc-proxy members)"),
+    flag("resolver-ttl", _N, "0", "specify TTL, in seconds, when registering proxy endpoints"),
+    flag("namespace", _S, "", "string to prefix to all keys for namespacing requests"),
+    flag("enable-pprof", _B, "false",
+         "Enable runtime profiling data via HTTP server. Address is at client URL + "
+         '"/debug/pprof/"'),
+    flag("data-dir", _S, "default.proxy", "Data directory for persistent data"),
+    flag("max-send-bytes", _N, "1572864",
+         "message send limits in bytes (default value is 1.5 MiB)"),
+    flag("max-recv-bytes", _N, str(2**31 - 1),
+         "message receive limits in bytes (default value is math.MaxInt32)"),
+    flag("grpc-keepalive-min-time", _D, "5s",
+         "Minimum interval duration that a client should wait before pinging proxy."),
+    flag("grpc-keepalive-interval", _D, "2h0m0s",
+         "Frequency duration of server-to-client ping to check if a connection is alive "
+         "(0 to disable)."),
+    flag("grpc-keepalive-timeout", _D, "20s",
+         "Additional duration of wait before closing a non-responsive connection "
+         "(0 to disable)."),
+    flag("cert", _S, "",
+         "identify secure connections with etcd servers using this TLS certificate file"),
+    flag("key", _S, "", "identify secure connections with etcd servers using this TLS key file"),
+    flag("cacert", _S, "",
+         "verify certificates of TLS-enabled secure etcd servers using this CA bundle"),
+    flag("insecure-skip-tls-verify", _B, "false",
+         "skip authentication of etcd server TLS certificates (CAUTION: this option should be "
+         "enabled only for testing purposes)"),
+    flag("cert-file", _S, "",
+         "identify secure connections to the proxy using this TLS certificate file"),
+    flag("key-file", _S, "", "identify secure connections to the proxy using this TLS key file"),
+    flag("trusted-ca-file", _S, "",
+         "verify certificates of TLS-enabled secure proxy using this CA bundle"),
+    flag("listen-cipher-suites", _L, "",
+         "Comma-separated list of supported TLS cipher suites between client/proxy."),
+    flag("auto-tls", _B, "false", "proxy TLS using generated certificates"),
+    flag("client-crl-file", _S, "", "proxy client certificate revocation list file."),
+    flag("self-signed-cert-validity", FlagKind.UINT, "1",
+         "The validity period of the proxy certificates, unit is year"),
+    flag("tls-min-version", _S, "TLS1.2",
+         "Minimum TLS version supported by grpc proxy. Possible values: TLS1.2, TLS1.3."),
+    flag("tls-max-version", _S, "",
+         "Maximum TLS version supported by grpc proxy. Possible values: TLS1.2, TLS1.3."),
+    flag("experimental-serializable-ordering", _B, "false",
+         "Ensure serializable reads have monotonically increasing store revisions across "
+         "endpoints."),
+    flag("experimental-leasing-prefix", _S, "",
+         "leasing metadata prefix for disconnected linearized reads."),
+    flag("experimental-enable-grpc-logging", _B, "false",
+         "logging all grpc requests and responses"),
+    flag("debug", _B, "false", "Enable debug-level logging for grpc-proxy."),
+    flag("max-concurrent-streams", FlagKind.UINT32, str(2**32 - 1),
+         "Maximum concurrent streams that each client can open at a time."),
+    flag("transport", FlagKind.CHOICE, "auto", "What serves clients: native, grpcio, or auto.",
+         "auto", "native", "grpcio"),
+    flag("discovery-dns-server", _S, "",
+         "DNS server for SRV records, host:port; empty: the system's"),
+)  # fmt: skip

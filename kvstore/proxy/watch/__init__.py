@@ -1,0 +1,1 @@
+"""Watches of many clients over few streams to the cluster."""

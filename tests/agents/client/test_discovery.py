@@ -1,0 +1,94 @@
+"""What is served, as the two forms of discovery tell it."""
+
+import asyncio
+from typing import Any
+
+from kvstack.agents.client.discovery import Discovery, discover
+
+Object = dict[str, Any]
+
+
+class Scripted:
+    """Answers by path."""
+
+    def __init__(self, documents: dict[str, Object]) -> None:
+        self._documents = documents
+
+    async def call(self, method: str, path: str, *, accept: str = "") -> Object:
+        assert method == "GET"
+        return self._documents[path]
+
+
+def found(documents: dict[str, Object]) -> Discovery:
+    return asyncio.run(discover(Scripted(documents)))  # type: ignore[arg-type]
+
+
+def aggregated(group: str, *versions: Object) -> Object:
+    item = {"metadata": {"name": group}, "versions": list(versions)}
+    return {"kind": "APIGroupDiscoveryList", "items": [item]}
+
+
+def version(name: str, *resources: str, **more: str) -> Object:
+    rows = [
+        {
+            "resource": each,
+            "responseKind": {"kind": each.title()},
+            "scope": "Namespaced",
+            "verbs": ["get", "list"],
+        }
+        for each in resources
+    ]
+    return {"version": name, "resources": rows, **more}
+
+
+EMPTY = {"kind": "APIGroupDiscoveryList", "items": []}
+
+
+def test_the_first_version_of_a_resource_is_preferred() -> None:
+    documents = {
+        "/api": EMPTY,
+        "/apis": aggregated("g", version("v2", "a"), version("v1", "a", "b")),
+    }
+    told = found(documents)
+    assert [(each.version, each.name) for each in told.preferred("list")] == [
+        ("v2", "a"),
+        ("v1", "b"),
+    ]
+    assert told.preferred("list", "watch") == []
+    resource = told.of_kind("g/v1", "A")
+    assert resource is not None
+    assert told.verbs_of(resource) == {"get", "list"}
+    assert told.of_kind("g/v3", "A") is None
+
+
+def test_a_stale_version_is_a_failure() -> None:
+    told = found({"/api": EMPTY, "/apis": aggregated("g", version("v1", "a", freshness="Stale"))})
+    assert told.served == []
+    assert told.failure_text() == (
+        "unable to retrieve the complete list of server APIs:"
+        " g/v1: stale GroupVersion discovery: g/v1"
+    )
+
+
+def test_older_servers() -> None:
+    pods = {"name": "pods", "kind": "Pod", "namespaced": True, "verbs": ["list"]}
+    status = {**pods, "name": "pods/status"}
+    group = {
+        "name": "g",
+        "versions": [{"version": "v1"}, {"version": "v2"}],
+        "preferredVersion": {"version": "v2"},
+    }
+    things = {"resources": [{"name": "things", "kind": "Thing", "namespaced": False, "verbs": []}]}
+    told = found(
+        {
+            "/api": {"kind": "APIVersions", "versions": ["v1"]},
+            "/api/v1": {"resources": [pods, status]},
+            "/apis": {"kind": "APIGroupList", "groups": [group]},
+            "/apis/g/v1": things,
+            "/apis/g/v2": things,
+        }
+    )
+    assert [(str(each), each.version) for each in told.preferred()] == [
+        ("pods", "v1"),
+        ("things.g", "v2"),
+    ]

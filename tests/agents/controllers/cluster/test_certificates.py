@@ -1,0 +1,199 @@
+"""Requests for certificates: approved, signed, refused, removed."""
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS
+from kvstack.agents.controllers.cluster.certificates.controllers import Approver, Cleaner, Signer
+from kvstack.agents.controllers.cluster.certificates.requests import (
+    CLIENT,
+    KUBELET_CLIENT,
+    KUBELET_SERVING,
+)
+from kvstack.agents.controllers.options import SignerOptions
+from kvstack.agents.reconcile.plan import Action, Create, Delete, Retry, Update
+from tests.agents.support.plans import Answer, drive, view_of
+
+Object = dict[str, Any]
+
+NOW_S = 1_700_000_000.0
+NOW = datetime.fromtimestamp(NOW_S, UTC)
+CLIENT_USAGES = ("digital signature", "client auth")
+SERVER_USAGES = ("digital signature", "server auth")
+
+
+def request(
+    *,
+    name: str = "system:node:n1",
+    organization: str = "system:nodes",
+    dns: str = "",
+    signer: str = KUBELET_CLIENT,
+    usages: tuple[str, ...] = CLIENT_USAGES,
+    **status: Any,
+) -> Object:
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    if dns:
+        names = x509.SubjectAlternativeName([x509.DNSName(dns)])
+        builder = builder.add_extension(names, critical=False)
+    signed = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    pem = signed.public_bytes(serialization.Encoding.PEM)
+    spec = {
+        "request": base64.b64encode(pem).decode(),
+        "signerName": signer,
+        "usages": list(usages),
+        "username": "system:node:n1",
+        "expirationSeconds": 3600,
+    }
+    meta = {"name": "r", "uid": "u", "creationTimestamp": "2023-11-14T22:13:20Z"}
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+def authority() -> SignerOptions:
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - timedelta(days=1))
+        .not_valid_after(NOW + timedelta(days=1))
+        .sign(key, hashes.SHA384())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return SignerOptions(certificate.public_bytes(serialization.Encoding.PEM), private)
+
+
+APPROVED = [{"type": "Approved", "status": "True"}]
+
+
+def approve(obj: Object, allowed: str) -> tuple[list[str], Any, list[Object]]:
+    """Return the permissions asked for, what the plan returned, and the conditions written."""
+    asked: list[str] = []
+
+    def answer(action: Action) -> Answer:
+        if isinstance(action, Create):
+            subresource = action.obj["spec"]["resourceAttributes"]["subresource"]
+            asked.append(subresource)
+            return {"status": {"allowed": subresource == allowed}}
+        return {}
+
+    view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
+    actions, again = drive(Approver().reconcile("r", view, NOW_S), answer)
+    written = [each.obj["status"]["conditions"] for each in actions if isinstance(each, Update)]
+    return asked, again, [condition for found in written for condition in found]
+
+
+def test_a_kubelet_is_approved() -> None:
+    asked, _, [condition] = approve(request(), "nodeclient")
+    assert asked == ["selfnodeclient", "nodeclient"]
+    assert condition["message"] == (
+        "Auto approving kubelet client certificate after SubjectAccessReview."
+    )
+    asked, _, [condition] = approve(request(), "selfnodeclient")
+    assert asked == ["selfnodeclient"]
+
+
+def test_who_may_not_waits() -> None:
+    _, again, written = approve(request(), "")
+    assert isinstance(again, Retry)
+    assert written == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dns": "example.com"},
+        {"organization": "others"},
+        {"name": "system:admin"},
+        {"usages": SERVER_USAGES},
+        {"signer": CLIENT},
+        {"conditions": APPROVED},
+    ],
+)
+def test_others_are_left_alone(given: Object) -> None:
+    assert approve(request(**given), "nodeclient") == ([], None, [])
+
+
+def sign(obj: Object, signer: str) -> Object:
+    controller = Signer({signer: authority()}, 7200.0)
+    view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
+    [written], _ = drive(controller.reconcile("r", view, NOW_S))
+    assert isinstance(written, Update)
+    assert written.subresource == "status"
+    status: Object = written.obj["status"]
+    return status
+
+
+def test_a_certificate() -> None:
+    obj = request(
+        signer=KUBELET_SERVING, usages=SERVER_USAGES, dns="n1.example.com", conditions=APPROVED
+    )
+    pem = base64.b64decode(sign(obj, KUBELET_SERVING)["certificate"])
+    found = x509.load_pem_x509_certificate(pem)
+    assert found.not_valid_before_utc == NOW - timedelta(minutes=5)
+    assert found.not_valid_after_utc == NOW + timedelta(hours=1)
+    extensions = found.extensions
+    usage = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert extensions.get_extension_for_class(x509.KeyUsage).value.digital_signature
+    assert not extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["n1.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"organization": "others"}, "subject organization is not system:nodes"),
+        ({"dns": "a.b"}, "DNS subjectAltNames are not allowed"),
+        ({"usages": SERVER_USAGES}, "usages did not match [client auth digital signature"),
+    ],
+)
+def test_what_is_not_signed_fails(given: Object, text: str) -> None:
+    [_, failed] = sign(request(**given, conditions=APPROVED), KUBELET_CLIENT)["conditions"]
+    assert (failed["type"], failed["reason"]) == ("Failed", "SignerValidationFailure")
+    assert failed["message"].startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "age_s", "goes"),
+    [
+        ([], 86400, False),
+        ([], 86401, True),
+        ([("Denied", 3599)], 4000, False),
+        ([("Denied", 3601)], 4000, True),
+        ([("Failed", 3601)], 4000, True),
+        ([("Approved", 86399)], 90000, False),
+        ([("Approved", 86401)], 90000, True),
+    ],
+)
+def test_old_requests_go(conditions: list[tuple[str, int]], age_s: int, *, goes: bool) -> None:
+    def text(seconds_ago: int) -> str:
+        moment = datetime.fromtimestamp(NOW_S - seconds_ago, UTC)
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    found = [{"type": kind, "lastUpdateTime": text(ago)} for kind, ago in conditions]
+    obj = request(conditions=found)
+    obj["metadata"]["creationTimestamp"] = text(age_s)
+    view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
+    asked, _ = drive(Cleaner().reconcile("all", view, NOW_S))
+    assert [isinstance(each, Delete) for each in asked] == ([True] if goes else [])

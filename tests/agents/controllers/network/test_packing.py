@@ -1,0 +1,102 @@
+"""Endpoints go into slices with as few changes as can be."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvstack.agents.controllers.network.slices.packing import (
+    Changes,
+    key_of_endpoint,
+    packed,
+)
+
+Object = dict[str, Any]
+
+
+def endpoint(number: int, *, ready: bool = True) -> Object:
+    return {"addresses": [f"10.0.0.{number}"], "conditions": {"ready": ready}}
+
+
+def a_slice(name: str, *numbers: int) -> Object:
+    return {
+        "metadata": {"name": name},
+        "addressType": "IPv4",
+        "endpoints": [endpoint(number) for number in numbers],
+    }
+
+
+def pack(slices: list[Object], numbers: list[int], limit: int = 3) -> Changes:
+    wanted = {key_of_endpoint(endpoint(number)): endpoint(number) for number in numbers}
+    new = {"metadata": {"generateName": "s-"}, "addressType": "IPv4"}
+    return packed(slices, wanted, limit, lambda: dict(new), lambda _each: None)
+
+
+def shown(slices: list[Object]) -> list[tuple[str, list[int]]]:
+    return [
+        (
+            each["metadata"].get("name", ""),
+            [int(found["addresses"][0].rpartition(".")[2]) for found in each["endpoints"]],
+        )
+        for each in slices
+    ]
+
+
+def test_nothing_changes() -> None:
+    changes = pack([a_slice("a", 1, 2)], [1, 2])
+    assert changes == Changes()
+
+
+def test_new_ones_go_where_something_changes_anyway() -> None:
+    """Not into the slice that has more room."""
+    changes = pack([a_slice("a", 1, 2), a_slice("b", 3)], [1, 3, 4])
+    assert shown(changes.update) == [("a", [1, 4])]
+
+
+def test_what_fills_slices_gets_new_ones() -> None:
+    changes = pack([a_slice("a", 1)], [1, 2, 3, 4, 5])
+    assert shown(changes.create) == [("", [2, 3, 4])]
+    assert shown(changes.update) == [("a", [1, 5])]
+
+
+def test_the_rest_goes_where_it_fits_best() -> None:
+    changes = pack([a_slice("a", 1), a_slice("b", 2, 3)], [1, 2, 3, 4])
+    assert shown(changes.update) == [("b", [2, 3, 4])]
+
+
+def test_empty_slices_go() -> None:
+    changes = pack([a_slice("a", 1)], [])
+    assert shown(changes.delete) == [("a", [1])]
+
+
+def test_deletions_become_updates() -> None:
+    changes = Changes(create=[a_slice("", 2)], delete=[a_slice("old", 1)])
+    changes.recycle(lambda _old: True)
+    assert (changes.create, changes.delete) == ([], [])
+    assert shown(changes.update) == [("old", [2])]
+
+
+def test_foreign_slices_are_not_recycled() -> None:
+    changes = Changes(create=[a_slice("", 2)], delete=[a_slice("old", 1)])
+    changes.recycle(lambda _old: False)
+    assert len(changes.create) == len(changes.delete) == 1
+
+
+@given(
+    st.lists(st.sets(st.integers(1, 30), min_size=1, max_size=5), max_size=5),
+    st.sets(st.integers(1, 40)),
+)
+def test_all_are_there_once(before: list[set[int]], wanted: set[int]) -> None:
+    """No endpoint is lost or doubled, and no slice is too full."""
+    seen: set[int] = set()
+    slices = []
+    for number, members in enumerate(before):
+        own = sorted(members - seen)
+        seen |= members
+        if own:
+            slices.append(a_slice(f"s{number}", *own))
+    changes = pack(slices, sorted(wanted), limit=5)
+    after = [*changes.create, *changes.update, *changes.unchanged(slices)]
+    found = [number for _, members in shown(after) for number in members]
+    assert sorted(found) == sorted(wanted)
+    assert all(len(each["endpoints"]) <= 5 for each in after)

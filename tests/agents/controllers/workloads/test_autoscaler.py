@@ -1,0 +1,272 @@
+"""Autoscalers read metrics, and scale their targets."""
+
+from typing import Any
+
+import pytest
+
+from kvstack.agents.client.built_in import DEPLOYMENTS, HORIZONTAL_POD_AUTOSCALERS, PODS
+from kvstack.agents.client.discovery import Discovery, Served
+from kvstack.agents.controllers.conditions import find
+from kvstack.agents.controllers.options import AutoscalerOptions
+from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
+from kvstack.agents.controllers.workloads.autoscaling.controller import AutoscalerController
+from kvstack.agents.controllers.workloads.autoscaling.metrics import (
+    FailedMetricError,
+    Target,
+    propose,
+)
+from kvstack.agents.controllers.workloads.autoscaling.proportions import (
+    Question,
+    Readiness,
+    Tolerances,
+)
+from kvstack.agents.reconcile.plan import Action, Again, Discover, Get, ListLive, Record, Update
+from tests.agents.support.plans import Answer, drive, refusal, view_of
+
+Object = dict[str, Any]
+NOW_S = 1_800_000_000.0
+KEY = "default/web"
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+FOUND = Discovery([Served(DEPLOYMENTS, frozenset(("get",)), is_preferred=True)])
+
+
+def _pod(name: str) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [READY],
+        },
+    }
+
+
+PODS_THERE = [_pod("a"), _pod("b")]
+
+
+def _target() -> Target:
+    question = Question(PODS_THERE, 2, Tolerances(0.1, 0.1), Readiness(), NOW_S)
+    return Target("default", "app=web", 2, question)
+
+
+def _usage(cpu: str) -> Object:
+    containers = [{"name": "c", "usage": {"cpu": cpu}}]
+    items = [
+        {
+            "metadata": {"name": name},
+            "timestamp": "2027-01-15T08:00:00Z",
+            "window": "30s",
+            "containers": containers,
+        }
+        for name in "ab"
+    ]
+    return {"items": items}
+
+
+def _value(value: str) -> Object:
+    return {"items": [{"value": value, "describedObject": {"name": name}} for name in "ab"]}
+
+
+def _proposed(spec: Object, answers: Object) -> tuple[Any, list[Action]]:
+    found: list[Any] = []
+
+    def plan() -> Any:
+        found.append((yield from propose(spec, _target())))
+
+    def answer(action: Action) -> Answer:
+        return {"found": FOUND} if isinstance(action, Discover) else answers
+
+    asked, _ = drive(plan(), answer)
+    return found[0], asked
+
+
+METRIC = {"name": "queue", "selector": {"matchLabels": {"q": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "answers", "replicas", "name"),
+    [
+        (
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"averageUtilization": 50}},
+            },
+            _usage("900m"),
+            4,
+            "cpu resource utilization (percentage of request)",
+        ),
+        (
+            {"type": "Resource", "resource": {"name": "cpu", "target": {"averageValue": "300m"}}},
+            _usage("900m"),
+            6,
+            "cpu resource",
+        ),
+        (
+            {
+                "type": "ContainerResource",
+                "containerResource": {
+                    "name": "cpu",
+                    "container": "c",
+                    "target": {"averageUtilization": 90},
+                },
+            },
+            _usage("900m"),
+            2,
+            "cpu container resource utilization (percentage of request)",
+        ),
+        (
+            {"type": "Pods", "pods": {"metric": METRIC, "target": {"averageValue": "10"}}},
+            _value("15"),
+            3,
+            "pods metric queue",
+        ),
+        (
+            {
+                "type": "Object",
+                "object": {
+                    "metric": METRIC,
+                    "describedObject": {
+                        "apiVersion": "apps/v1",
+                        "kind": "Deployment",
+                        "name": "front",
+                    },
+                    "target": {"type": "Value", "value": "10"},
+                },
+            },
+            _value("25"),
+            5,
+            "Deployment metric queue",
+        ),
+        (
+            {
+                "type": "External",
+                "external": {"metric": {"name": "queue"}, "target": {"averageValue": "10"}},
+            },
+            _value("35"),
+            7,
+            "external metric queue(nil)",
+        ),
+    ],
+)
+def test_metrics_propose(spec: Object, answers: Object, replicas: int, name: str) -> None:
+    found, _ = _proposed(spec, answers)
+    assert found.replicas == replicas
+    assert found.name == name
+    assert found.status["type"] == spec["type"]
+
+
+def test_where_metrics_are_read() -> None:
+    pods = {"type": "Pods", "pods": {"metric": METRIC, "target": {"averageValue": "10"}}}
+    _, [asked] = _proposed(pods, _value("15"))
+    assert isinstance(asked, Get)
+    path = asked.resource.path(asked.namespace, asked.name, asked.subresource)
+    assert path == "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/%2A/queue"
+    assert dict(asked.query) == {"labelSelector": "app=web", "metricLabelSelector": "q=1"}
+    external = {"type": "External", "external": {"metric": METRIC, "target": {"value": "10"}}}
+    _, [asked] = _proposed(external, _value("15"))
+    assert isinstance(asked, ListLive)
+    assert (asked.resource.name, asked.labels) == ("queue", "q=1")
+
+
+def test_what_cannot_be_read_is_told() -> None:
+    spec = {"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 50}}}
+    with pytest.raises(FailedMetricError) as raised:
+        drive(propose(spec, _target()), lambda _action: {"items": []})
+    cause = (
+        "failed to get cpu utilization: unable to get metrics for resource cpu: no metrics"
+        " returned from resource metrics API"
+    )
+    assert raised.value.cause == cause
+    assert str(raised.value) == f"failed to get cpu resource metric value: {cause}"
+    with pytest.raises(FailedMetricError, match="unknown metric source type"):
+        drive(propose({"type": "Odd"}, _target()))
+
+
+def _round(usage: Answer, **spec: Any) -> tuple[list[Action], Any]:
+    metric = {"name": "cpu", "target": {"averageUtilization": 50}}
+    autoscaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "default", "generation": 1},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": 10,
+            "metrics": [{"type": "Resource", "resource": metric}],
+            **spec,
+        },
+    }
+    scale = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": 2},
+        "status": {"replicas": 2, "selector": "app=web"},
+    }
+
+    def answer(action: Action) -> Answer:
+        match action:
+            case Discover():
+                return {"found": FOUND}
+            case ListLive():
+                return usage
+            case Get():
+                return scale
+            case Update():
+                return action.obj
+        return {}
+
+    view = view_of({HORIZONTAL_POD_AUTOSCALERS: [autoscaler], PODS: PODS_THERE})
+    controller = AutoscalerController(AutoscalerOptions())
+    return drive(controller.reconcile(KEY, view, NOW_S), answer)
+
+
+def _status(asked: list[Action]) -> Object:
+    status: Object = [each.obj for each in asked if isinstance(each, Update)][-1]["status"]
+    return status
+
+
+def test_a_target_is_scaled() -> None:
+    asked, again = _round(_usage("900m"))
+    assert again == Again(15.0)
+    scaled = next(x for x in asked if isinstance(x, Update) and x.subresource == "scale")
+    assert scaled.obj["spec"]["replicas"] == 4
+    [event] = [each for each in asked if isinstance(each, Record)]
+    assert event.message == (
+        "New size: 4; reason: cpu resource utilization (percentage of request) above target"
+    )
+    status = _status(asked)
+    assert (status["currentReplicas"], status["desiredReplicas"]) == (2, 4)
+    current = status["currentMetrics"][0]["resource"]["current"]
+    assert current == {"averageUtilization": 90, "averageValue": "900m"}
+    able = find(status["conditions"], "AbleToScale")
+    assert able is not None
+    assert able["reason"] == "SucceededRescale"
+
+
+@pytest.mark.parametrize(
+    ("spec", "replicas", "reason"),
+    [
+        ({"maxReplicas": 1}, 1, "Current number of replicas above Spec.MaxReplicas"),
+        ({"minReplicas": 3}, 3, "Current number of replicas below Spec.MinReplicas"),
+    ],
+)
+def test_bounds_need_no_metrics(spec: Object, replicas: int, reason: str) -> None:
+    asked, _ = _round(refusal(500), **spec)
+    [event] = [each for each in asked if isinstance(each, Record)]
+    assert event.message == f"New size: {replicas}; reason: {reason}"
+
+
+def test_without_metrics_a_target_stays() -> None:
+    with pytest.raises(Exception, match="failed to compute desired number of replicas"):
+        _round(refusal(500, "broken"))
+
+
+def test_kinds_are_asked_for_now_and_then() -> None:
+    kinds = ServedKinds()
+
+    def asked(now_s: float, kind: str = "Deployment") -> int:
+        done, _ = drive(kinds.resource_of("apps/v1", kind, now_s), lambda _x: {"found": FOUND})
+        return len(done)
+
+    assert [asked(0.0), asked(29.0), asked(31.0)] == [1, 0, 1]
+    with pytest.raises(UnknownKindError):
+        asked(0.0, "Other")

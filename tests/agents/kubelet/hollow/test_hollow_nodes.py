@@ -1,0 +1,192 @@
+"""Hollow nodes against an API server."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstack.agents.client.built_in import LEASES, NODES, PODS, SERVICE_ACCOUNTS
+from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
+from kvstack.agents.kubelet.hollow.nodes import named
+from kvstack.agents.kubelet.leases import Leases
+from tests.agents.support.cluster import TestCluster, eventually
+
+MERGE = "application/merge-patch+json"
+Object = dict[str, Any]
+
+pytestmark = pytest.mark.slow
+
+
+def run(directory: Path, story: Callable[[TestCluster], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with TestCluster(directory) as cluster:
+            await cluster.admin.create(
+                SERVICE_ACCOUNTS, "default", {"metadata": {"name": "default"}}
+            )
+            await story(cluster)
+            assert not cluster.log.of("error")
+
+    asyncio.run(main())
+
+
+def hollow(cluster: TestCluster, options: HollowOptions) -> HollowNodes:
+    return HollowNodes(
+        cluster.admin, cluster.informers, cluster.clock, lambda: 0.5, cluster.log, options
+    )
+
+
+def pod(name: str, node: str = "node-a", **more: Any) -> Object:
+    spec = {
+        "nodeName": node,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "c", "image": "web:1"}],
+        **more.pop("spec", {}),
+    }
+    return {"metadata": {"name": name, **more}, "spec": spec}
+
+
+def of_status(obj: Object | None, type_: str) -> str:
+    conditions = ((obj or {}).get("status") or {}).get("conditions") or ()
+    return next((each["status"] for each in conditions if each["type"] == type_), "")
+
+
+def test_nodes_register_and_keep_leases(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster) -> None:
+        names = ("node-a", "node-b", "node-c")
+        nodes = hollow(cluster, HollowOptions(names=names, lease_every_s=0.01))
+        await nodes.start()
+        first = await cluster.admin.get(NODES, "", "node-a")
+        assert of_status(first, "Ready") == "True"
+        assert first["status"]["addresses"] == [{"type": "InternalIP", "address": "127.0.0.11"}]
+        assert first["status"]["allocatable"]["pods"] == "110"
+        last = await cluster.admin.get(NODES, "", "node-c")
+        assert last["metadata"]["labels"]["topology.kubernetes.io/zone"] == "zone-c"
+        leases = cluster.informers.of(LEASES).store
+        lease = await eventually(lambda: leases.get("kube-node-lease/node-b"))
+        assert lease["spec"]["holderIdentity"] == "node-b"
+        assert lease["spec"]["leaseDurationSeconds"] == 40
+        await eventually(
+            lambda: (
+                leases.get("kube-node-lease/node-b")["spec"]["renewTime"]
+                > lease["spec"]["renewTime"]
+            )
+        )
+        await nodes.stop()
+
+    run(tmp_path, story)
+
+
+def test_nodes_of_others_are_adopted_by_their_label(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster) -> None:
+        nodes = hollow(cluster, HollowOptions(names=named(1)))
+        await nodes.start()
+        await cluster.admin.create(NODES, "", {"metadata": {"name": "real"}})
+        await cluster.admin.create(
+            NODES, "", {"metadata": {"name": "mine", "labels": {"hollow": "true"}}}
+        )
+        store = cluster.informers.of(NODES).store
+        await eventually(lambda: of_status(store.get("mine"), "Ready") == "True")
+        assert store.get("mine")["status"]["addresses"][0]["address"] == "127.0.0.22"
+        assert nodes.names == ("hollow-1", "mine")
+        assert of_status(store.get("real"), "Ready") == ""
+        await cluster.admin.delete(NODES, "", "mine")
+        await eventually(lambda: nodes.names == ("hollow-1",))
+        await nodes.stop()
+
+    run(tmp_path, story)
+
+
+def test_pods_live_and_go(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster) -> None:
+        nodes = hollow(cluster, HollowOptions(names=("node-a",)))
+        await nodes.start()
+        admin, store = cluster.admin, cluster.informers.of(PODS).store
+        await admin.create(PODS, "default", pod("web"))
+        await eventually(lambda: of_status(store.get("default/web"), "Ready") == "True")
+        web = store.get("default/web")
+        assert web["status"]["podIP"] == "10.244.1.1"
+        assert web["status"]["phase"] == "Running"
+        await admin.patch(
+            PODS,
+            "default",
+            "web",
+            {"metadata": {"annotations": {"hollow/ready": "false"}}},
+            MERGE,
+        )
+        await eventually(lambda: of_status(store.get("default/web"), "Ready") == "False")
+        await admin.create(PODS, "default", pod("job", spec={"restartPolicy": "Never"}))
+        await eventually(
+            lambda: (store.get("default/job") or {}).get("status", {}).get("phase") == "Succeeded"
+        )
+        assert of_status(store.get("default/job"), "Initialized") == "True"
+        await admin.delete(PODS, "default", "web", grace_s=30)
+        await eventually(lambda: store.get("default/web") is None)
+        await nodes.stop()
+
+    run(tmp_path, story)
+
+
+def test_pods_of_before_keep_their_addresses(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster) -> None:
+        first = hollow(cluster, HollowOptions(names=("node-a",)))
+        await first.start()
+        admin, store = cluster.admin, cluster.informers.of(PODS).store
+        await admin.create(PODS, "default", pod("old"))
+        await eventually(lambda: of_status(store.get("default/old"), "Ready") == "True")
+        await first.stop()
+        again = hollow(cluster, HollowOptions(names=("node-a",)))
+        await again.start()
+        await admin.create(PODS, "default", pod("new"))
+        await eventually(lambda: of_status(store.get("default/new"), "Ready") == "True")
+        assert store.get("default/old")["status"]["podIP"] == "10.244.1.1"
+        assert store.get("default/new")["status"]["podIP"] == "10.244.1.2"
+        await again.stop()
+
+    run(tmp_path, story)
+
+
+def test_a_node_that_was_given_up_says_that_it_is_ready(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster) -> None:
+        nodes = hollow(cluster, HollowOptions(names=("node-a",)))
+        await nodes.start()
+        node = await cluster.admin.get(NODES, "", "node-a")
+        for condition in node["status"]["conditions"]:
+            condition |= {"status": "Unknown", "reason": "NodeStatusUnknown"}
+        await cluster.admin.update(NODES, node, subresource="status")
+        store = cluster.informers.of(NODES).store
+        version = node["metadata"]["resourceVersion"]
+        await eventually(
+            lambda: (
+                store.get("node-a")["metadata"]["resourceVersion"] != version
+                and of_status(store.get("node-a"), "Ready") == "True"
+            )
+        )
+        await nodes.stop()
+
+    run(tmp_path, story)
+
+
+def test_a_lease_that_others_changed_or_deleted_is_renewed(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster) -> None:
+        admin = cluster.admin
+        node = await admin.create(NODES, "", {"metadata": {"name": "n"}})
+        leases = Leases(admin, cluster.clock, lambda: 0.0, cluster.log, 0.01)
+        task = asyncio.get_running_loop().create_task(leases.run())
+        leases.keep(node)
+        store = cluster.informers.of(LEASES).store
+        held = await eventually(lambda: store.get("kube-node-lease/n"))
+        await admin.delete(LEASES, "kube-node-lease", "n")
+        await eventually(
+            lambda: (
+                (store.get("kube-node-lease/n") or held)["metadata"]["uid"]
+                != held["metadata"]["uid"]
+            )
+        )
+        await admin.patch(LEASES, "kube-node-lease", "n", {"spec": {"holderIdentity": "x"}}, MERGE)
+        await eventually(lambda: store.get("kube-node-lease/n")["spec"]["holderIdentity"] == "n")
+        task.cancel()
+        await asyncio.wait((task,))
+
+    run(tmp_path, story)

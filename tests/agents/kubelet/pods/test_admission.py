@@ -1,0 +1,125 @@
+"""What a node refuses."""
+
+from typing import Any
+
+import pytest
+
+from kvstack.agents.kubelet.pods.admission import refusal
+from tests.agents.kubelet.pods.test_worker import pod
+
+Object = dict[str, Any]
+NODE = {
+    "metadata": {"labels": {"zone": "a"}},
+    "status": {
+        "allocatable": {"cpu": "2", "memory": "1Gi", "pods": "3"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+
+
+def requesting(cpu: str, **spec: Any) -> Object:
+    obj: Object = pod()
+    obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    obj["spec"].update(spec)
+    return obj
+
+
+def refused(obj: Object, *others: Object, lacks: str = "", **node: Any) -> tuple[str, str] | None:
+    return refusal(obj, {**NODE, **node}, others, lambda field: field == lacks)
+
+
+@pytest.mark.parametrize(
+    ("spec", "of_container", "lacks", "text"),
+    [
+        ({"hostUsers": False}, {}, "hostUsers", "spec.hostUsers: false"),
+        ({"runtimeClassName": "x"}, {}, "runtimeClassName", "spec.runtimeClassName"),
+        (
+            {"securityContext": {"seLinuxOptions": {"level": "x"}}},
+            {},
+            "seLinuxOptions",
+            "spec.securityContext.seLinuxOptions",
+        ),
+        (
+            {},
+            {"securityContext": {"procMount": "Unmasked"}},
+            "procMount",
+            'container "a": securityContext.procMount',
+        ),
+        (
+            {},
+            {"resources": {"limits": {"memory": "1Gi"}}},
+            "limits",
+            'container "a": resources.limits',
+        ),
+    ],
+)
+def test_what_a_runtime_does_not_do_is_refused(
+    spec: Object, of_container: Object, lacks: str, text: str
+) -> None:
+    obj = pod()
+    obj["spec"].update(spec)
+    obj["spec"]["containers"][0].update(of_container)
+    assert refused(obj) is None
+    message = f"{text} is not supported by the runtime of this node"
+    assert refused(obj, lacks=lacks) == ("PodFeatureUnsupported", message)
+    ignoring = refusal(obj, NODE, (), lambda field: field == lacks, ignores_limits=True)
+    assert (ignoring is None) == (lacks == "limits")
+
+
+def test_volumes_that_no_runtime_has() -> None:
+    obj = pod()
+    obj["spec"]["volumes"] = [{"name": "v", "nfs": {}}]
+    reason, message = refused(obj) or ("", "")
+    assert reason == "PodFeatureUnsupported"
+    assert message.startswith('volume "v": nfs is not supported')
+
+
+def test_what_does_not_fit() -> None:
+    text = "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000"
+    assert refused(requesting("1500m"), requesting("1")) == ("OutOfcpu", text)
+    ended = {**requesting("1"), "status": {"phase": "Succeeded"}}
+    assert refused(requesting("1500m"), ended) is None
+    others = [requesting("0")] * 3
+    text = "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"
+    assert refused(requesting("0"), *others) == ("OutOfpods", text)
+
+
+def test_init_containers_count_as_far_as_they_are_above_the_others() -> None:
+    inits = [
+        {
+            "name": "s",
+            "image": "x",
+            "restartPolicy": "Always",
+            "resources": {"requests": {"cpu": "1"}},
+        },
+        {"name": "i", "image": "x", "resources": {"requests": {"cpu": "1500m"}}},
+    ]
+    reason, message = refused(requesting("500m", initContainers=inits)) or ("", "")
+    assert reason == "OutOfcpu"
+    assert "requested: 2500" in message
+
+
+def test_labels_ports_systems_and_sysctls() -> None:
+    assert refused(requesting("1", nodeSelector={"zone": "a"})) is None
+    assert (refused(requesting("1", nodeSelector={"zone": "b"})) or ("",))[0] == "NodeAffinity"
+    assert (refused(requesting("1", os={"name": "windows"})) or ("",))[0] == "PodOSNotSupported"
+    obj = requesting("0")
+    obj["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    assert refused(obj) is None
+    assert (refused(obj, obj) or ("",))[0] == "NodePorts"
+    unsafe = requesting("0", securityContext={"sysctls": [{"name": "kernel.x", "value": "1"}]})
+    text = 'forbidden sysctl: "kernel.x" not allowlisted'
+    assert refused(unsafe) == ("SysctlForbidden", text)
+
+
+def test_a_node_under_pressure_takes_no_pods_that_ask_for_nothing() -> None:
+    pressed = {"type": "MemoryPressure", "status": "True"}
+    status = {"allocatable": {"pods": "3"}, "conditions": [pressed]}
+    text = "The node had condition: [MemoryPressure]. "
+    assert refused(pod(), status=status) == ("Evicted", text)
+    assert refused(requesting("1m"), status=status) is None
+    critical = pod()
+    critical["spec"]["priority"] = 2_000_000_000
+    assert refused(critical, status=status) is None
+    full = {**status, "conditions": [{"type": "DiskPressure", "status": "True"}]}
+    assert (refused(requesting("1m"), status=full) or ("",))[0] == "Evicted"

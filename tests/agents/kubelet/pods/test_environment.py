@@ -1,0 +1,154 @@
+"""Variables of containers, and contents of volumes."""
+
+from typing import Any
+
+import pytest
+
+from kvstack.agents.kubelet.pods import files
+from kvstack.agents.kubelet.pods.environment import (
+    Addresses,
+    ConfigurationError,
+    expand,
+    references,
+    service_variables,
+    variables,
+)
+from tests.agents.kubelet.pods.test_worker import pod
+
+ADDRESSES = Addresses("10.0.0.2", "10.0.0.1")
+OBJECTS: dict[tuple[str, str], Any] = {
+    ("ConfigMap", "m"): {"data": {"k": "1", "other": "2"}},
+    ("Secret", "s"): {"data": {"p": "aGVsbG8="}},
+    ("ConfigMap", "gone"): None,
+}
+
+
+def found(container: dict[str, Any], **meta: Any) -> dict[str, str]:
+    obj = pod(**meta)
+    return variables(obj, {"name": "a", **container}, OBJECTS, (), ADDRESSES, {"cpu": "4"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("$(A)-x", "1-x"),
+        ("$(B)", "$(B)"),
+        ("$$(A)", "$(A)"),
+        ("$$$$", "$$"),
+        ("$A", "$A"),
+        ("a$", "a$"),
+        ("$(A", "$(A"),
+        ("", ""),
+    ],
+)
+def test_references_are_expanded(text: str, value: str) -> None:
+    assert expand(text, {"A": "1"}) == value
+
+
+def test_later_variables_win_and_see_earlier_ones() -> None:
+    container = {
+        "envFrom": [{"configMapRef": {"name": "m"}, "prefix": "P_"}],
+        "env": [
+            {"name": "P_other", "value": "own"},
+            {"name": "BOTH", "value": "$(P_k)$(P_other)"},
+            {"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "p"}}},
+        ],
+    }
+    assert found(container) == {"P_k": "1", "P_other": "own", "BOTH": "1own", "S": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "p"),
+        ("metadata.labels['x']", "1"),
+        ("metadata.annotations['x']", ""),
+        ("metadata.labels", 'a="b\\"c"\nx="1"'),
+        ("status.podIP", "10.0.0.1"),
+    ],
+)
+def test_fields(path: str, value: str) -> None:
+    origin = {"fieldRef": {"fieldPath": path}}
+    labels = {"x": "1", "a": 'b"c'}
+    container = {"env": [{"name": "V", "valueFrom": origin}]}
+    assert found(container, labels=labels) == {"V": value}
+
+
+@pytest.mark.parametrize(
+    ("resource", "divisor", "value"),
+    [
+        ("limits.memory", "1Mi", "2"),
+        ("limits.memory", "0", "1572864"),
+        ("limits.cpu", "1m", "4000"),
+        ("requests.cpu", "1", "0"),
+    ],
+)
+def test_resources(resource: str, divisor: str, value: str) -> None:
+    reference = {"resource": resource, "divisor": divisor}
+    container = {
+        "resources": {"limits": {"memory": "1.5Mi"}},
+        "env": [{"name": "V", "valueFrom": {"resourceFieldRef": reference}}],
+    }
+    assert found(container) == {"V": value}
+
+
+@pytest.mark.parametrize(
+    ("origin", "text"),
+    [
+        ({"configMapKeyRef": {"name": "gone", "key": "k"}}, 'configmap "gone" not found'),
+        ({"configMapKeyRef": {"name": "m", "key": "x"}}, "couldn't find key x in ConfigMap n/m"),
+        ({"secretKeyRef": {"name": "t", "key": "x"}}, 'secret "t" not found'),
+    ],
+)
+def test_what_is_missing(origin: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        found({"env": [{"name": "V", "valueFrom": origin}]})
+    assert str(caught.value) == text
+    ((kind, reference),) = origin.items()
+    optional = {kind: {**reference, "optional": True}}
+    assert found({"env": [{"name": "V", "valueFrom": optional}]}) == {}
+
+
+def test_services() -> None:
+    service = {
+        "metadata": {"name": "my-web"},
+        "spec": {"clusterIP": "10.0.0.9", "ports": [{"name": "http", "port": 80}]},
+    }
+    assert service_variables([service]) == {
+        "MY_WEB_SERVICE_HOST": "10.0.0.9",
+        "MY_WEB_SERVICE_PORT": "80",
+        "MY_WEB_SERVICE_PORT_HTTP": "80",
+        "MY_WEB_PORT": "tcp://10.0.0.9:80",
+        "MY_WEB_PORT_80_TCP": "tcp://10.0.0.9:80",
+        "MY_WEB_PORT_80_TCP_PROTO": "tcp",
+        "MY_WEB_PORT_80_TCP_PORT": "80",
+        "MY_WEB_PORT_80_TCP_ADDR": "10.0.0.9",
+    }
+    assert service_variables([{**service, "spec": {"clusterIP": "None"}}]) == {}
+
+
+def test_contents_of_a_projected_volume() -> None:
+    sources = [
+        {"configMap": {"name": "m", "items": [{"key": "k", "path": "d/k", "mode": 0o600}]}},
+        {"secret": {"name": "s"}},
+        {"serviceAccountToken": {"path": "token"}},
+        {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    ]
+    volume = {"name": "v", "projected": {"sources": sources, "defaultMode": 0o440}}
+    obj = pod()
+    obj["spec"]["volumes"] = [volume]
+    assert references(obj) == {("ConfigMap", "m"), ("Secret", "s")}
+    assert files.contents(obj, volume, OBJECTS, ADDRESSES, {"token": "t"}, {}) == {
+        "d/k": (b"1", 0o600),
+        "p": (b"hello", 0o440),
+        "token": (b"t", 0o440),
+        "name": (b"p", 0o440),
+    }
+
+
+def test_a_volume_of_what_is_missing() -> None:
+    volume = {"name": "v", "configMap": {"name": "m", "items": [{"key": "x", "path": "x"}]}}
+    with pytest.raises(ConfigurationError, match="configmap references non-existent config key: x"):
+        files.contents(pod(), volume, OBJECTS, "", {}, {})
+    volume["configMap"] = {"name": "gone", "optional": True}
+    assert files.contents(pod(), volume, OBJECTS, "", {}, {}) == {}

@@ -1,0 +1,164 @@
+"""What a pod asks of the runtime."""
+
+from typing import Any
+
+import pytest
+
+from kvstack.agents.kubelet.pods.sandboxes import (
+    NodeNames,
+    NodeSettings,
+    cgroup_of,
+    is_critical,
+    limits_of,
+    names_of,
+    qos_of,
+    root_problem,
+    sandbox_of,
+    security_of,
+)
+from kvstack.agents.kubelet.runtime.process.shim.privileges import CAPABILITIES, DEFAULT, granted
+from tests.agents.kubelet.pods.test_worker import init, pod
+
+Object = dict[str, Any]
+NODE_BYTES = 8 << 30
+
+
+def asking(**resources: Any) -> Object:
+    obj: Object = pod()
+    obj["spec"]["containers"][0]["resources"] = resources
+    return obj
+
+
+GUARANTEED = {"limits": {"cpu": "500m", "memory": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "qos", "group"),
+    [
+        (pod(), "BestEffort", "k/besteffort/podu"),
+        (asking(requests={"cpu": "1"}), "Burstable", "k/burstable/podu"),
+        (asking(**GUARANTEED), "Guaranteed", "k/podu"),
+        (
+            asking(requests={"cpu": "1"}, limits={"cpu": "2", "memory": "1Gi"}),
+            "Burstable",
+            "k/burstable/podu",
+        ),
+    ],
+)
+def test_classes_and_control_groups(obj: Object, qos: str, group: str) -> None:
+    assert qos_of(obj) == qos
+    assert cgroup_of(obj, "k") == group
+
+
+@pytest.mark.parametrize(
+    ("resources", "shares", "quota", "memory", "score"),
+    [
+        ({}, 2, 0, 0, 1000),
+        (GUARANTEED, 512, 50_000, 1 << 30, -997),
+        ({"requests": {"cpu": "100m", "memory": "2Gi"}}, 102, 0, 0, 750),
+        ({"limits": {"cpu": "1m"}}, 2, 1000, 0, 999),
+    ],
+)
+def test_limits(resources: Object, shares: int, quota: int, memory: int, score: int) -> None:
+    obj = asking(**resources)
+    found = limits_of(obj, obj["spec"]["containers"][0], NODE_BYTES)
+    assert (found.cpu_shares, found.cpu_quota_us) == (shares, quota)
+    assert (found.memory_bytes, found.oom_score) == (memory, score)
+
+
+def test_a_containers_rights_are_over_its_pods() -> None:
+    obj = pod()
+    obj["spec"]["securityContext"] = {"runAsUser": 1, "fsGroup": 5, "supplementalGroups": [6]}
+    container = obj["spec"]["containers"][0]
+    container["securityContext"] = {
+        "runAsUser": 2,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    found = security_of(obj, container)
+    assert (found.user, found.group, found.groups) == (2, None, (6, 5))
+    assert (found.no_new_privileges, found.seccomp) == (True, "RuntimeDefault")
+    assert granted(found.added, found.dropped) == {"NET_ADMIN"}
+    assert security_of(obj, {"name": "b"}, seccomp_default=True).seccomp == "RuntimeDefault"
+
+
+def test_capabilities() -> None:
+    assert granted((), ()) == DEFAULT
+    assert granted(("CAP_SYS_TIME",), ("chown",)) == (DEFAULT | {"SYS_TIME"}) - {"CHOWN"}
+    assert granted(("ALL",), ("NET_RAW",)) == set(CAPABILITIES) - {"NET_RAW"}
+
+
+@pytest.mark.parametrize(
+    ("security", "image_user", "text"),
+    [
+        ({}, "", ""),
+        ({"runAsNonRoot": True, "runAsUser": 1}, "", ""),
+        ({"runAsNonRoot": True, "runAsUser": 0}, "5", "container's runAsUser breaks non-root"),
+        ({"runAsNonRoot": True}, "", "container has runAsNonRoot and image will run as root"),
+        ({"runAsNonRoot": True}, "nobody:x", "non-numeric user (nobody)"),
+        ({"runAsNonRoot": True}, "65534:1", ""),
+    ],
+)
+def test_who_must_not_be_root(security: Object, image_user: str, text: str) -> None:
+    obj = pod()
+    obj["spec"]["securityContext"] = security
+    found = root_problem(obj, obj["spec"]["containers"][0], image_user)
+    assert text in found
+    assert bool(found) == bool(text)
+
+
+NAMES = NodeNames(("10.96.0.10",), "c.local", ("1.1.1.1",), ("host",), ("ndots:1",))
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        (
+            {},
+            (["10.96.0.10"], ["n.svc.c.local", "svc.c.local", "c.local", "host"], ["ndots:5"]),
+        ),
+        ({"dnsPolicy": "Default"}, (["1.1.1.1"], ["host"], ["ndots:1"])),
+        ({"hostNetwork": True}, (["1.1.1.1"], ["host"], ["ndots:1"])),
+        (
+            {
+                "dnsPolicy": "None",
+                "dnsConfig": {
+                    "nameservers": ["9.9.9.9"],
+                    "searches": ["x"],
+                    "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
+                },
+            },
+            (["9.9.9.9"], ["x"], ["ndots:2", "edns0"]),
+        ),
+    ],
+)
+def test_how_names_are_resolved(spec: Object, found: Any) -> None:
+    obj = pod()
+    obj["spec"].update(spec)
+    assert names_of(obj, NAMES) == found
+
+
+def test_a_sandbox() -> None:
+    obj = pod(init("i", ports=[{"containerPort": 1}]))
+    obj["spec"] |= {"hostname": "h" * 70, "hostPID": True, "shareProcessNamespace": True}
+    obj["spec"]["containers"][0] |= {
+        "ports": [{"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}],
+        "securityContext": {"privileged": True},
+    }
+    found = sandbox_of(obj, NodeSettings("/logs", NODE_BYTES))
+    assert found.hostname == "h" * 63
+    assert found.log_directory == "/logs/n_p_u"
+    assert [(each.number, each.host_port, each.protocol) for each in found.ports] == [
+        (1, 0, "TCP"),
+        (80, 8080, "UDP"),
+    ]
+    assert (found.has_host_pids, found.security.is_privileged) == (True, True)
+
+
+def test_critical_pods() -> None:
+    obj = pod()
+    assert not is_critical(obj)
+    obj["spec"]["priority"] = 2_000_000_000
+    assert is_critical(obj)
+    assert is_critical(pod(annotations={"kubernetes.io/config.source": "file"}))

@@ -1,0 +1,212 @@
+"""The runtimes that the suite runs on, each with an image of busybox.
+
+process   the image is a directory of the node's folder
+cri       containerd of the machine, with directories of its own; the image is packed and imported
+"""
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
+from kvstack.agents.kubelet.runtime.process.images import Images
+from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessOptions, ProcessRuntime
+from kvstack.agents.kubelet.runtime.runtime import Runtime
+from kvstore.errors import ConfigError
+from tests.agents.support.cluster import ListLog
+
+IMAGE = "localhost/busybox:1"
+PAUSE = "localhost/pause:1"
+BUSYBOX = Path("/bin/busybox")
+CONFIG = {"Cmd": ["/bin/sh"], "Env": ["PATH=/bin", "FROM_IMAGE=yes"], "WorkingDir": "/tmp"}
+_CONTAINERD = """\
+version = 2
+root = "{root}/root"
+state = "{root}/state"
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{image}"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{root}/cni"
+"""
+_NETWORK = {
+    "cniVersion": "1.0.0",
+    "name": "pairs",
+    "plugins": [
+        {"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.199.0.0/24"}},
+    ],
+}
+
+
+def require(kind: str) -> None:
+    """Skip the test where a runtime cannot be had."""
+    if os.geteuid() != 0:
+        pytest.skip("containers need root")
+    if not BUSYBOX.exists() or b"statically linked" not in _file_type():
+        pytest.skip("a static busybox is not installed")
+    if kind == "cri" and not (shutil.which("containerd") and shutil.which("runc")):
+        pytest.skip("containerd is not installed")
+
+
+def _file_type() -> bytes:
+    found = subprocess.run(["ldd", str(BUSYBOX)], check=False, capture_output=True)
+    return b"statically linked" if found.returncode else b""
+
+
+def _layer() -> bytes:
+    """Return the files of the image."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in ("bin", "etc", "tmp", "proc", "sys", "dev"):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            tar.addfile(entry)
+        users = b"root:x:0:0:root:/root:/bin/sh\nsomebody:x:1234:1234::/tmp:/bin/sh\n"
+        entry = tarfile.TarInfo("etc/passwd")
+        entry.size, entry.mode = len(users), 0o644
+        tar.addfile(entry, io.BytesIO(users))
+        entry = tar.gettarinfo(str(BUSYBOX.resolve()), "bin/busybox")
+        entry.mode = 0o755
+        with BUSYBOX.open("rb") as file:
+            tar.addfile(entry, file)
+        for name in subprocess.check_output([str(BUSYBOX), "--list"], text=True).split():
+            if name == "busybox":
+                continue
+            link = tarfile.TarInfo(f"bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+    return buffer.getvalue()
+
+
+def write_archive(path: Path, image: str = IMAGE, entrypoint: tuple[str, ...] = ()) -> None:
+    """Write an image as `docker save` does."""
+    layer = _layer()
+    digest = hashlib.sha256(layer).hexdigest()
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {**CONFIG, "Entrypoint": entrypoint, "Cmd": []} if entrypoint else CONFIG,
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        }
+    ).encode()
+    name = hashlib.sha256(config).hexdigest() + ".json"
+    manifest = [{"Config": name, "RepoTags": [image], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as tar:
+        for member, data in (
+            (name, config),
+            ("layer.tar", layer),
+            ("manifest.json", json.dumps(manifest).encode()),
+        ):
+            entry = tarfile.TarInfo(member)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+
+
+class Ended:
+    """The pods of which the runtime told."""
+
+    def __init__(self) -> None:
+        self.uids: list[str] = []
+
+
+@asynccontextmanager
+async def opened(kind: str, directory: Path) -> AsyncIterator[Runtime]:
+    """Give a runtime that is open."""
+    require(kind)
+    if kind == "process":
+        images = directory / "images"
+        images.mkdir(parents=True, exist_ok=True)
+        archive = images / "localhost%2Fbusybox:1.tar"
+        if not archive.exists():
+            write_archive(archive)
+        runtime = ProcessRuntime(
+            ProcessOptions(directory, ends_with_node=False),
+            Images(images, has_host=False),
+            SystemClock(),
+            lambda _uid: None,
+        )
+        await runtime.open()
+        try:
+            yield runtime
+        finally:
+            await runtime.close()
+        return
+    socket = await _containerd(directory)
+    options = CriOptions(f"unix://{socket}", directory, directory / "logs")
+    engine = CriRuntime(options, SystemClock(), ListLog(), lambda _uid: None)
+    for _ in range(100):
+        try:
+            await engine.open()
+            break
+        except ConfigError:
+            await asyncio.sleep(0.1)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+_ENGINES: dict[Path, subprocess.Popen[bytes]] = {}
+
+
+async def _containerd(directory: Path) -> Path:
+    """Start containerd for a directory, unless it runs; return its socket."""
+    root = directory / "containerd"
+    socket = Path(f"/tmp/kvstack-test-{os.getpid()}-{abs(hash(directory)) % 10**8}.sock")
+    if directory in _ENGINES:
+        return socket
+    (root / "cni").mkdir(parents=True)
+    (root / "cni" / "net.conflist").write_text(json.dumps(_NETWORK))
+    config = root / "config.toml"
+    config.write_text(_CONTAINERD.format(root=root, socket=socket, image=PAUSE))
+    _ENGINES[directory] = _run_engine(config, root / "log")
+    for image, entrypoint in ((IMAGE, ()), (PAUSE, ("/bin/sleep", "1000000"))):
+        archive = root / "image.tar"
+        await asyncio.to_thread(write_archive, archive, image, entrypoint)
+        await _import(socket, archive)
+    return socket
+
+
+def _run_engine(config: Path, log_file: Path) -> subprocess.Popen[bytes]:
+    with log_file.open("wb") as log:
+        return subprocess.Popen(["containerd", "-c", str(config)], stdout=log, stderr=log)
+
+
+async def _import(socket: Path, archive: Path) -> None:
+    """Give an image to containerd, once it answers."""
+    for _ in range(200):
+        importing = await asyncio.create_subprocess_exec(
+            *("ctr", "-a", str(socket), "-n", "k8s.io", "images", "import"),
+            *("--snapshotter", "native", str(archive)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        if await importing.wait() == 0:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("containerd takes no image")
+
+
+def close(directory: Path) -> None:
+    """End the containerd of a directory."""
+    engine = _ENGINES.pop(directory, None)
+    if engine is not None:
+        engine.terminate()
+        engine.wait()

@@ -1,0 +1,315 @@
+"""What every runtime does: one story a test, on each of them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstack.agents.kubelet.runtime.runtime import (
+    Container,
+    ImageMissingError,
+    Limits,
+    Mount,
+    Runtime,
+    Sandbox,
+    Security,
+    Session,
+    StartError,
+    Wanted,
+)
+from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, close, opened, require
+from tests.agents.support.cluster import eventually
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=["process", "cri"])
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path]]:
+    kind: str = request.param
+    require(kind)
+    directory = tmp_path_factory.mktemp(kind)
+    yield kind, directory
+    close(directory)
+
+
+class World:
+    """A runtime, and pods to be made on it."""
+
+    def __init__(self, kind: str, runtime: Runtime, directory: Path) -> None:
+        self.kind = kind
+        self.runtime = runtime
+        self.directory = directory
+        self.uids: list[str] = []
+
+    def sandbox(self, name: str, **more: Any) -> Sandbox:
+        uid = f"uid-{name}"
+        (self.directory / "pods" / uid).mkdir(parents=True, exist_ok=True)
+        self.uids.append(uid)
+        logs = str(self.directory / "logs" / f"ns_{name}_{uid}")
+        return Sandbox(uid, name, "ns", f"host-{name}", logs, has_host_network=False, **more)
+
+    async def start(
+        self, sandbox: Sandbox, script: str, attempt: int = 0, **more: Any
+    ) -> Container:
+        await self.runtime.make_sandbox(sandbox)
+        image = await self.runtime.find_image(IMAGE)
+        command = ["sh", "-c", script]
+        wanted = Wanted(sandbox, "c", attempt, IMAGE, image.id, command=command, **more)
+        return await self.runtime.start(wanted)
+
+    async def ended(self, container: Container) -> Container:
+        uid = container.pod_uid
+
+        def found() -> Container | None:
+            for each in self.runtime.of_pod(uid):
+                if each.id == container.id and not each.is_running:
+                    return each
+            return None
+
+        done: Container = await eventually(found, within_s=30)
+        return done
+
+    async def clean(self) -> None:
+        for uid in self.uids:
+            for each in self.runtime.of_pod(uid):
+                await self.runtime.stop(each.id, 0)
+            await self.runtime.stop_sandbox(uid)
+            await self.runtime.remove_pod(uid)
+
+
+def run(place: tuple[str, Path], story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    kind, directory = place
+
+    async def main() -> None:
+        async with opened(kind, directory) as runtime:
+            world = World(kind, runtime, directory)
+            try:
+                await story(world)
+            finally:
+                await world.clean()
+
+    asyncio.run(main())
+
+
+async def command(world: World, container: Container, name: str) -> tuple[bytes, bytes, int]:
+    return await output(await world.runtime.exec(container.id, [name], tty=False))
+
+
+async def output(session: Session) -> tuple[bytes, bytes, int]:
+    found = {1: b"", 2: b""}
+    try:
+        while (piece := await session.read())[0]:
+            found[piece[0]] += piece[1]
+        code = await session.wait()
+    finally:
+        session.close()
+    return found[1], found[2], code
+
+
+def log(container: Container) -> list[str]:
+    if not container.log.exists():
+        return []
+    return [line.split(" ", 3)[3] for line in container.log.read_text().splitlines()]
+
+
+def test_a_container_runs_to_its_end(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        script = (
+            "echo out; echo err >&2; hostname; echo $A $FROM_IMAGE; pwd;"
+            "echo bye > /dev/termination-log; exit 3"
+        )
+        started = await world.start(world.sandbox("one"), script, environment={"A": "1"})
+        assert (started.name, started.attempt, started.spec_image) == ("c", 0, IMAGE)
+        done = await world.ended(started)
+        assert (done.exit_code, done.reason, done.message) == (3, "Error", "bye\n")
+        # An engine may see the end of a short one before it has noted its start.
+        assert abs(done.finished_s - done.started_s) < 60
+        assert sorted(log(done)) == sorted(["out", "err", "host-one", "1 yes", "/tmp"])
+
+    run(place, story)
+
+
+def test_a_container_is_asked_to_end_and_then_killed(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        polite = await world.start(
+            world.sandbox("polite"),
+            "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.1; done",
+        )
+        await eventually(lambda: polite.log.exists() and "up" in log(polite))
+        await world.runtime.stop(polite.id, 20)
+        done = await world.ended(polite)
+        assert (done.exit_code, log(done)) == (5, ["up", "bye"])
+        deaf = await world.start(world.sandbox("deaf"), "trap '' TERM; sleep 1000")
+        await world.runtime.stop(deaf.id, 1)
+        assert (await world.ended(deaf)).exit_code == 137
+
+    run(place, story)
+
+
+def test_commands(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        found = await world.start(world.sandbox("exec"), "sleep 1000", environment={"A": "1"})
+        session = await world.runtime.exec(
+            found.id, ["sh", "-c", "echo $A; hostname; echo no >&2; exit 4"], tty=False
+        )
+        assert await output(session) == (b"1\nhost-exec\n", b"no\n", 4)
+        session = await world.runtime.exec(found.id, ["cat"], tty=False)
+        await session.write(b"through")
+        session.close_input()
+        assert await output(session) == (b"through", b"", 0)
+        session = await world.runtime.exec(
+            found.id, ["sh", "-c", "test -t 0 && echo tty"], tty=True
+        )
+        assert (await output(session))[0] == b"tty\r\n"
+        with pytest.raises(StartError, match="not found"):
+            await command(world, found, "nothing-of-this-name")
+
+    run(place, story)
+
+
+def test_talking_to_the_first_process(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        sandbox = world.sandbox("attach")
+        script = "while read line; do echo got $line; done; echo over"
+        found = await world.start(sandbox, script, has_stdin=True, has_stdin_once=True)
+        session = await world.runtime.attach(found.id)
+        await session.write(b"a\n")
+        assert await session.read() == (1, b"got a\n")
+        session.close_input()
+        done = await world.ended(found)
+        session.close()
+        assert log(done) == ["got a", "over"]
+
+    run(place, story)
+
+
+def test_mounts_users_and_rights(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        shared = world.directory / "shared"
+        shared.mkdir(exist_ok=True)
+        shared.chmod(0o777)
+        mounts = [Mount(str(shared), "/rw"), Mount(str(shared), "/ro", is_read_only=True)]
+        script = (
+            "id -u; id -g; echo x > /rw/file; cat /ro/file;"
+            "echo y 2>/dev/null > /ro/file || echo refused;"
+            "touch /tmp/z 2>/dev/null || echo still; grep NoNewPrivs /proc/self/status"
+        )
+        security = Security(1234, 1234, no_new_privileges=True, has_read_only_root=True)
+        found = await world.start(world.sandbox("rights"), script, mounts=mounts, security=security)
+        done = await world.ended(found)
+        assert log(done) == ["1234", "1234", "x", "refused", "still", "NoNewPrivs:\t1"]
+        found = await world.start(
+            world.sandbox("caps"),
+            "grep CapEff /proc/self/status; mount -t tmpfs none /tmp 2>/dev/null || echo refused",
+            security=Security(dropped=["ALL"], added=["CHOWN"], seccomp="RuntimeDefault"),
+        )
+        done = await world.ended(found)
+        assert log(done) == ["CapEff:\t0000000000000001", "refused"]
+
+    run(place, story)
+
+
+def test_what_runs_is_found_again(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        sandbox = world.sandbox("again")
+        found = await world.start(sandbox, "sleep 1000")
+        ended = await world.start(sandbox, "exit 7", attempt=1)
+        await world.ended(ended)
+        async with opened(world.kind, world.directory) as other:
+            containers = {each.id: each for each in other.of_pod(sandbox.uid)}
+            assert containers[found.id].is_running
+            assert containers[ended.id].exit_code == 7
+            assert sandbox.uid in other.pod_uids()
+            session = await other.exec(found.id, ["hostname"], tty=False)
+            assert (await output(session))[0] == b"host-again\n"
+            await other.stop(found.id, 0)
+        await world.ended(found)
+
+    run(place, story)
+
+
+def test_limits_and_use(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        if world.runtime.unsupported("limits"):
+            pytest.skip("control groups cannot be made here")
+        sandbox = world.sandbox("limits", cgroup="kubepods/besteffort/poduid-limits")
+        script = "x=0123456789abcdef; while :; do x=$x$x; done"
+        found = await world.start(sandbox, script, limits=Limits(memory_bytes=32 << 20))
+        done = await world.ended(found)
+        assert (done.exit_code, done.reason) == (137, "OOMKilled")
+        busy = await world.start(sandbox, "while :; do :; done", attempt=1)
+
+        async def used() -> bool:
+            usage = await world.runtime.usage()
+            return any(each.container.id == busy.id and each.cpu_ns > 0 for each in usage)
+
+        for _ in range(200):
+            if await used():
+                break
+            await asyncio.sleep(0.05)
+        assert await used()
+
+    run(place, story)
+
+
+def test_images_that_are_not_there(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        with pytest.raises(ImageMissingError):
+            await world.runtime.find_image("localhost/none:1")
+        with pytest.raises(StartError):
+            await world.runtime.pull_image("127.0.0.1:1/none:1", ())
+        names = [name for each in await world.runtime.images() for name in each.names]
+        assert IMAGE in names
+
+    run(place, story)
+
+
+def test_logs_go_on_in_a_new_file(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        sandbox = world.sandbox("rotated")
+        script = "while read line; do echo $line; done"
+        found = await world.start(sandbox, script, has_stdin=True)
+        session = await world.runtime.attach(found.id)
+        await session.write(b"one\n")
+        await eventually(lambda: log(found) == ["one"])
+        found.log.rename(found.log.with_name("old.log"))
+        await world.runtime.reopen_log(found.id)
+        await eventually(found.log.exists)
+        await session.write(b"two\n")
+        await eventually(lambda: log(found) == ["two"])
+        session.close()
+
+    run(place, story)
+
+
+def test_removed_pods_leave_nothing(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        sandbox = world.sandbox("gone")
+        found = await world.start(sandbox, "sleep 1000 & sleep 1000")
+        await world.runtime.stop(found.id, 0)
+        await world.runtime.stop_sandbox(sandbox.uid)
+        await world.runtime.remove_container(found.id)
+        assert not world.runtime.of_pod(sandbox.uid)
+        await world.runtime.remove_pod(sandbox.uid)
+        assert sandbox.uid not in world.runtime.pod_uids()
+
+    run(place, story)
+
+
+def test_a_container_ends_though_commands_were_left_in_it(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        found = await world.start(world.sandbox("left"), "sleep 1000")
+        sessions = [
+            await world.runtime.exec(found.id, ["sleep", "1000"], tty=False) for _ in range(3)
+        ]
+        sessions[0].close()
+        await world.runtime.stop(found.id, 0)
+        assert (await world.ended(found)).exit_code == 137
+        for each in sessions[1:]:
+            each.close()
+
+    run(place, story)

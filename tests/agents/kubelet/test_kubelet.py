@@ -1,0 +1,484 @@
+"""A kubelet that runs processes, against an API server. It needs root and namespaces."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstack.agents.client.built_in import CONFIG_MAPS, EVENTS, NODES, PODS, SERVICE_ACCOUNTS
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.kubelet import node
+from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
+from kvstack.agents.kubelet.runtime.process.images import Images
+from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessOptions, ProcessRuntime
+from kvstack.agents.kubelet.static_pods import StaticSettings
+from tests.agents.support.cluster import TestCluster, eventually
+
+Object = dict[str, Any]
+
+
+def _has_namespaces() -> bool:
+    if os.geteuid() != 0:
+        return False
+    found = subprocess.run(["unshare", "-mpf", "true"], check=False, capture_output=True)
+    return found.returncode == 0
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not _has_namespaces(), reason="containers need root and namespaces"),
+]
+
+
+class Node:
+    """A node with its runtime."""
+
+    def __init__(self, cluster: TestCluster, directory: Path) -> None:
+        images = Images(directory / "images", has_host=True)
+        root = directory / "node"
+        root.mkdir(exist_ok=True)
+        self.runtime = ProcessRuntime(
+            ProcessOptions(root),
+            images,
+            cluster.clock,
+            lambda uid: self.kubelet.container_ended(uid),
+        )
+        self.kubelet = Kubelet(
+            cluster.admin,
+            self.runtime,
+            node.look(directory),
+            cluster.clock,
+            lambda: 0.5,
+            cluster.log,
+            KubeletOptions(
+                "node-a",
+                "127.0.0.1",
+                root,
+                static=StaticSettings(directory / "manifests"),
+                static_every_s=0.2,
+            ),
+        )
+
+    async def stop(self) -> None:
+        await self.kubelet.stop()
+        await self.runtime.close()
+
+
+def run(directory: Path, story: Callable[[TestCluster, Node], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with TestCluster(directory) as cluster:
+            await cluster.admin.create(
+                SERVICE_ACCOUNTS, "default", {"metadata": {"name": "default"}}
+            )
+            here = Node(cluster, directory)
+            await here.runtime.open()
+            await here.kubelet.start()
+            try:
+                await story(cluster, here)
+            finally:
+                await here.stop()
+            assert not cluster.log.of("error")
+
+    asyncio.run(main())
+
+
+def pod(name: str, script: str, *, policy: str = "Never", **spec: Any) -> Object:
+    container = {
+        "name": "c",
+        "image": "host",
+        "command": ["sh", "-c", script],
+        **spec.pop("container", {}),
+    }
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": "node-a",
+            "restartPolicy": policy,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            **spec,
+        },
+    }
+
+
+async def reach(cluster: TestCluster, name: str, phase: str) -> Object:
+    store = cluster.informers.of(PODS).store
+
+    def found() -> Object | None:
+        obj = store.get(f"default/{name}")
+        return obj if obj is not None and obj["status"].get("phase") == phase else None
+
+    done: Object = await eventually(found)
+    return done
+
+
+def log_of(here: Node, obj: Object, name: str = "c") -> str:
+    containers = here.runtime.of_pod(obj["metadata"]["uid"])
+    last = [each for each in containers if each.name == name][-1]
+    lines = last.log.read_text().splitlines()
+    return "".join(line.split(" ", 3)[3] + "\n" for line in lines)
+
+
+def test_a_pod_runs_to_its_end(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        ready = await cluster.admin.get(NODES, "", "node-a")
+        assert ready["status"]["nodeInfo"]["containerRuntimeVersion"] == "process://1.0"
+        script = "echo hello $WHO; hostname; echo $$$$; echo done > /dev/termination-log"
+        env = [{"name": "WHO", "value": "world"}]
+        await cluster.admin.create(PODS, "default", pod("job", script, container={"env": env}))
+        job = await reach(cluster, "job", "Succeeded")
+        assert log_of(here, job) == "hello world\njob\n1\n"
+        (status,) = job["status"]["containerStatuses"]
+        ended = status["state"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
+        assert ended["message"] == "done\n"
+        assert status["containerID"].startswith("process://")
+        await cluster.admin.create(PODS, "default", pod("bad", "exit 3"))
+        bad = await reach(cluster, "bad", "Failed")
+        ended = bad["status"]["containerStatuses"][0]["state"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (3, "Error")
+        events = cluster.informers.of(EVENTS).store
+        await eventually(lambda: {"Created", "Started"} <= {each["reason"] for each in events})
+
+    run(tmp_path, story)
+
+
+def test_init_containers_and_volumes(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        await cluster.admin.create(
+            CONFIG_MAPS, "default", {"metadata": {"name": "settings"}, "data": {"a": "1"}}
+        )
+        volumes = [
+            {"name": "work", "emptyDir": {}},
+            {"name": "settings", "configMap": {"name": "settings"}},
+        ]
+        mounts = [
+            {"name": "work", "mountPath": "/work-dir"},
+            {"name": "settings", "mountPath": "/etc/settings"},
+        ]
+        init = {
+            "name": "first",
+            "image": "host",
+            "command": ["sh", "-c", "echo made > /work-dir/x"],
+            "volumeMounts": mounts,
+        }
+        script = "cat /work-dir/x /etc/settings/a; ls /etc/settings"
+        obj = pod(
+            "two",
+            script,
+            container={"volumeMounts": mounts},
+            volumes=volumes,
+            initContainers=[init],
+        )
+        await cluster.admin.create(PODS, "default", obj)
+        done = await reach(cluster, "two", "Succeeded")
+        assert log_of(here, done) == "made\n1a\n"
+        (first,) = done["status"]["initContainerStatuses"]
+        assert first["state"]["terminated"]["reason"] == "Completed"
+        assert "work-dir" not in os.listdir("/")
+
+    run(tmp_path, story)
+
+
+def test_a_pod_that_is_deleted_ends_in_order(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+        await cluster.admin.create(PODS, "default", pod("web", script, policy="Always"))
+        web = await reach(cluster, "web", "Running")
+        await eventually(lambda: log_of(here, web) == "up\n")
+        session = await here.runtime.exec(
+            here.runtime.of_pod(web["metadata"]["uid"])[0].id, ["hostname"], tty=False
+        )
+        assert await session.read() == (1, b"web\n")
+        assert await session.wait() == 0
+        session.close()
+        store = cluster.informers.of(PODS).store
+        phases = set()
+        cluster.informers.of(PODS).on_change(
+            lambda _old, new: phases.add(new["status"]["phase"]) if new else None
+        )
+        await cluster.admin.delete(PODS, "default", "web", grace_s=20)
+        await eventually(lambda: store.get("default/web") is None)
+        assert "Succeeded" in phases
+        await eventually(lambda: not here.runtime.of_pod(web["metadata"]["uid"]))
+
+    run(tmp_path, story)
+
+
+def test_what_cannot_be_started_waits_and_what_is_not_supported_is_refused(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        admin, store = cluster.admin, cluster.informers.of(PODS).store
+        await admin.create(PODS, "default", pod("none", "", container={"image": "nginx"}))
+
+        def waits() -> str:
+            statuses = store.get("default/none")["status"].get("containerStatuses") or [{}]
+            return (statuses[0].get("state") or {}).get("waiting", {}).get("message", "")
+
+        await eventually(lambda: store.get("default/none") is not None)
+        message = await eventually(waits)
+        assert message.startswith('image "nginx:latest" is not in this node\'s image store')
+        security = {"securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}
+        await admin.create(PODS, "default", pod("root", "true", container=security))
+        refused = await reach(cluster, "root", "Failed")
+        assert refused["status"]["reason"] == "PodFeatureUnsupported"
+
+    run(tmp_path, story)
+
+
+def test_pods_of_a_kubelet_that_ended_run_again_or_have_failed(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        script = "while :; do sleep 0.05; done"
+        await cluster.admin.create(PODS, "default", pod("web", script, policy="Always"))
+        await cluster.admin.create(PODS, "default", pod("job", script))
+        await reach(cluster, "web", "Running")
+        await reach(cluster, "job", "Running")
+        # The kubelet first, so that nobody tells how the containers ended.
+        await here.stop()
+        again = Node(cluster, tmp_path)
+        await again.runtime.open()
+        await again.kubelet.start()
+        try:
+            job = await reach(cluster, "job", "Failed")
+            ended = job["status"]["containerStatuses"][0]["state"]["terminated"]
+            assert (ended["exitCode"], ended["reason"]) == (137, "Error")
+            store = cluster.informers.of(PODS).store
+
+            def restarted() -> bool:
+                (status,) = store.get("default/web")["status"]["containerStatuses"]
+                return status["restartCount"] == 1 and "running" in status["state"]
+
+            await eventually(restarted)
+        finally:
+            await again.stop()
+
+    run(tmp_path, story)
+
+
+def test_a_container_of_another_user_is_killed_with_all_its_processes(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        script = "id -u; sleep 1000 & sleep 1000"
+        security = {"securityContext": {"runAsUser": 1234, "runAsGroup": 1234}}
+        obj = pod("user", script, container=security, terminationGracePeriodSeconds=0)
+        await cluster.admin.create(PODS, "default", obj)
+        user = await reach(cluster, "user", "Running")
+        await eventually(lambda: log_of(here, user) == "1234\n")
+        (found,) = here.runtime.of_pod(user["metadata"]["uid"])
+        await here.runtime.stop(found.id, 0.05)
+        assert (found.exit_code, found.reason) == (137, "Error")
+
+    run(tmp_path, story)
+
+
+def test_probes_decide_on_readiness_and_life(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        def probe(path: str) -> Object:
+            command = ["sh", "-c", f"test -e {path}"]
+            return {"exec": {"command": command}, "periodSeconds": 1, "failureThreshold": 1}
+
+        container = {
+            "startupProbe": {**probe("/begun"), "failureThreshold": 100},
+            "readinessProbe": probe("/ready"),
+            "livenessProbe": probe("/begun"),
+        }
+        script = "touch /begun; trap 'exit 0' TERM; while :; do sleep 0.05; done"
+        obj = pod("probed", script, policy="Always", container=container)
+        await cluster.admin.create(PODS, "default", obj)
+        store = cluster.informers.of(PODS).store
+
+        def status() -> Object:
+            found = (store.get("default/probed") or {}).get("status", {})
+            return (found.get("containerStatuses") or [{}])[0]
+
+        await eventually(lambda: status().get("started"))
+        assert not status()["ready"]
+        uid = store.get("default/probed")["metadata"]["uid"]
+        first = here.runtime.of_pod(uid)[0]
+        session = await here.runtime.exec(first.id, ["touch", "/ready"], tty=False)
+        await session.wait()
+        session.close()
+        await eventually(lambda: status()["ready"])
+        session = await here.runtime.exec(first.id, ["rm", "/begun"], tty=False)
+        await session.wait()
+        session.close()
+        await eventually(lambda: status()["restartCount"] == 1)
+        events = cluster.informers.of(EVENTS).store
+        text = "Container c failed liveness probe, will be restarted"
+        await eventually(lambda: text in {each["message"] for each in events})
+
+    run(tmp_path, story)
+
+
+def test_a_container_that_crashes_starts_again(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        await cluster.admin.create(PODS, "default", pod("crash", "exit 1", policy="Always"))
+        store = cluster.informers.of(PODS).store
+
+        def waiting() -> Object | None:
+            obj = store.get("default/crash") or {"status": {}}
+            for each in obj["status"].get("containerStatuses") or ():
+                if each["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff":
+                    return each
+            return None
+
+        status = await eventually(waiting)
+        assert status["restartCount"] == 1
+        assert status["state"]["waiting"]["message"].startswith("back-off 10s restarting failed")
+        assert status["lastState"]["terminated"]["exitCode"] == 1
+        assert store.get("default/crash")["status"]["phase"] == "Running"
+
+    run(tmp_path, story)
+
+
+def test_hooks_of_a_container(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        def hook(text: str) -> Object:
+            return {"exec": {"command": ["sh", "-c", f"echo {text} >> /shared/story"]}}
+
+        script = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+        container = {
+            "lifecycle": {"postStart": hook("begun"), "preStop": hook("ending")},
+            "volumeMounts": [{"name": "v", "mountPath": "/shared"}],
+        }
+        volumes = [{"name": "v", "hostPath": {"path": str(tmp_path)}}]
+        obj = pod("hooked", script, policy="Always", container=container, volumes=volumes)
+        await cluster.admin.create(PODS, "default", obj)
+        await reach(cluster, "hooked", "Running")
+        failing = {"lifecycle": {"postStart": {"exec": {"command": ["false"]}}}}
+        bad = pod("bad", script.replace("exit 0", "exit 9"), container=failing)
+        await cluster.admin.create(PODS, "default", bad)
+        await reach(cluster, "bad", "Failed")
+        events = cluster.informers.of(EVENTS).store
+        await eventually(lambda: "FailedPostStartHook" in {each["reason"] for each in events})
+        await cluster.admin.delete(PODS, "default", "hooked", grace_s=20)
+        store = cluster.informers.of(PODS).store
+        await eventually(lambda: store.get("default/hooked") is None)
+        assert (tmp_path / "story").read_text() == "begun\nending\n"
+
+    run(tmp_path, story)
+
+
+def test_volumes_that_change_and_volumes_that_are_missing(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        admin = cluster.admin
+        volumes = [{"name": "m", "configMap": {"name": "late"}}]
+        container = {"volumeMounts": [{"name": "m", "mountPath": "/m"}]}
+        script = "while :; do sleep 0.05; done"
+        obj = pod("web", script, policy="Always", container=container, volumes=volumes)
+        await admin.create(PODS, "default", obj)
+        events = cluster.informers.of(EVENTS).store
+        text = 'MountVolume.SetUp failed for volume "m" : configmap "late" not found'
+        await eventually(lambda: text in {each["message"] for each in events})
+        found = {"metadata": {"name": "late"}, "data": {"a": "1"}}
+        made = await admin.create(CONFIG_MAPS, "default", found)
+        web = await reach(cluster, "web", "Running")
+
+        async def inside(path: str) -> bytes:
+            (running,) = here.runtime.of_pod(web["metadata"]["uid"])
+            session = await here.runtime.exec(running.id, ["cat", path], tty=False)
+            try:
+                return (await session.read())[1]
+            finally:
+                session.close()
+
+        assert await inside("/m/a") == b"1"
+        await admin.update(CONFIG_MAPS, {**made, "data": {"a": "2"}})
+        await here.kubelet.renew_volumes(here.kubelet.pod("default", "web") or {})
+        assert await inside("/m/a") == b"2"
+
+    run(tmp_path, story)
+
+
+def test_a_pod_that_the_node_evicts(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        await cluster.admin.create(PODS, "default", pod("web", "sleep 1000", policy="Always"))
+        web = await reach(cluster, "web", "Running")
+        here.kubelet.end(web["metadata"]["uid"], "Evicted", "too much", 1.0, disrupts=True)
+        failed = await reach(cluster, "web", "Failed")
+        assert (failed["status"]["reason"], failed["status"]["message"]) == ("Evicted", "too much")
+        conditions = {each["type"]: each for each in failed["status"]["conditions"]}
+        assert conditions["DisruptionTarget"]["reason"] == "TerminationByKubelet"
+        assert conditions["Ready"]["reason"] == "PodFailed"
+
+    run(tmp_path, story)
+
+
+def test_static_pods_and_their_mirrors(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        manifests = tmp_path / "manifests"
+        (manifests / "web.yaml").write_text(
+            "metadata: {name: web}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n"
+            '  - {name: c, image: host, command: [sleep, "1000"]}\n'
+        )
+        mirror = await reach(cluster, "web-node-a", "Running")
+        assert mirror["metadata"]["ownerReferences"][0]["kind"] == "Node"
+        uid = mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"]
+        assert here.runtime.of_pod(uid)[0].is_running
+        await cluster.admin.delete(PODS, "default", "web-node-a", grace_s=0)
+        store = cluster.informers.of(PODS).store
+
+        def is_new() -> bool:
+            found = store.get("default/web-node-a")
+            return found is not None and found["metadata"]["uid"] != mirror["metadata"]["uid"]
+
+        await eventually(is_new)
+        (manifests / "web.yaml").unlink()
+        await eventually(lambda: store.get("default/web-node-a") is None)
+        await eventually(lambda: not here.runtime.of_pod(uid))
+
+    (tmp_path / "manifests").mkdir()
+    run(tmp_path, story)
+
+
+def test_a_kubelet_that_was_killed_finds_its_containers_again(tmp_path: Path) -> None:
+    """Its program is another process, which is killed; containers that may live on do."""
+    root, images = tmp_path / "node", tmp_path / "images"
+    root.mkdir()
+    program = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from kvstack.agents.client.timing import SystemClock\n"
+        "from kvstack.agents.kubelet.runtime.process.images import Images\n"
+        "from kvstack.agents.kubelet.runtime.process.process_runtime import *\n"
+        "async def main(root, ends):\n"
+        "    options = ProcessOptions(Path(root), ends_with_node=ends == 'ends')\n"
+        "    images = Images(Path(root), has_host=True)\n"
+        "    runtime = ProcessRuntime(options, images, SystemClock(), lambda uid: None)\n"
+        "    await runtime.open()\n"
+        "    sandbox = Sandbox('uid-' + ends, 'p', 'n', 'h', root + '/logs')\n"
+        "    wanted = Wanted(sandbox, 'c', 0, 'host', command=['sleep', '1000'])\n"
+        "    await runtime.start(wanted)\n"
+        "    print('started', flush=True)\n"
+        "    await asyncio.sleep(1000)\n"
+        "asyncio.run(main(*sys.argv[1:]))\n"
+    )
+    for ends in ("ends", "lives"):
+        (root / "pods" / f"uid-{ends}").mkdir(parents=True)
+        command = [sys.executable, "-c", program, str(root), ends]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as node:
+            assert node.stdout is not None
+            assert node.stdout.readline() == b"started\n"
+            node.kill()
+
+    async def main() -> None:
+        runtime = ProcessRuntime(
+            ProcessOptions(root, ends_with_node=False),
+            Images(images, has_host=True),
+            SystemClock(),
+            lambda _uid: None,
+        )
+        await runtime.open()
+        try:
+            (gone,), (kept,) = runtime.of_pod("uid-ends"), runtime.of_pod("uid-lives")
+            await eventually(lambda: not gone.is_running)
+            assert gone.exit_code == 137
+            assert kept.is_running
+            await runtime.stop(kept.id, 0)
+            assert not kept.is_running
+        finally:
+            await runtime.close()
+
+    asyncio.run(main())

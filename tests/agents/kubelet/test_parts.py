@@ -1,0 +1,335 @@
+"""Parts of a kubelet that need no machine: evictions, configuration, static pods, images."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from kvstack.agents.kubelet import command, evictions, node
+from kvstack.agents.kubelet.configuration import (
+    DEFAULTS,
+    ConfigurationFileError,
+    read_configuration,
+    seconds,
+    with_flags,
+    without_effect,
+)
+from kvstack.agents.kubelet.evictions import Measure, Shortage
+from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of
+from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
+from kvstack.agents.kubelet.static_pods import (
+    StaticPodError,
+    StaticPods,
+    StaticSettings,
+    completed,
+    is_mirror_of,
+    mirror_of,
+)
+from tests.agents.kubelet.pods.test_worker import pod
+
+if TYPE_CHECKING:
+    from kvstack.agents.client.api import Api
+
+Object = dict[str, Any]
+
+# Evictions.
+
+
+def test_what_is_short() -> None:
+    measures = {
+        "memory.available": Measure(50 << 20, 8 << 30),
+        "nodefs.available": Measure(5, 100),
+        "nodefs.inodesFree": Measure(6, 100),
+    }
+    found = evictions.shortages(measures, evictions.DEFAULT)
+    assert [each.signal for each in found] == ["memory.available", "nodefs.available"]
+
+
+def test_who_goes_first_and_what_is_said() -> None:
+    def asking(uid: str, memory: str, priority: int = 0) -> Object:
+        obj: Object = pod()
+        obj["metadata"]["uid"] = uid
+        obj["spec"]["priority"] = priority
+        obj["spec"]["containers"][0]["resources"] = {"requests": {"memory": memory}}
+        return obj
+
+    within, over, critical = asking("in", "2Gi"), asking("over", "1Ki"), asking("c", "0", 2**31)
+    used = {"in": 1 << 30, "over": 2 << 20, "c": 4 << 30}
+    pods = [within, critical, over]
+    assert evictions.first_to_go(pods, used, "memory.available") is over
+    assert evictions.first_to_go([critical], used, "memory.available") is None
+    text = evictions.message(Shortage("memory.available", "100Mi", 88 << 10), over, {"a": 2 << 20})
+    assert text == (
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 88Ki. "
+        "Container a was using 2Mi, request is 1Ki, has larger consumption of memory. "
+    )
+
+
+def test_pods_that_take_too_much_of_the_disk() -> None:
+    obj = pod(names="ab")
+    obj["spec"]["volumes"] = [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]
+    assert evictions.over_local_limits(obj, {"v": 1 << 20}, {}) == ""
+    text = 'Usage of EmptyDir volume "v" exceeds the limit "1Mi". '
+    assert evictions.over_local_limits(obj, {"v": (1 << 20) + 1}, {}) == text
+    for container in obj["spec"]["containers"]:
+        container["resources"] = {"limits": {"ephemeral-storage": "1Ki"}}
+    text = 'Container b exceeded its local ephemeral storage limit "1Ki". '
+    assert evictions.over_local_limits(obj, {}, {"b": 2000}) == text
+    text = "Pod ephemeral local storage usage exceeds the total limit of containers 2Ki. "
+    assert evictions.over_local_limits(obj, {"v": 1500}, {"a": 1000, "b": 10}) == text
+
+
+# Configuration.
+
+
+def test_a_configuration_and_flags_over_it() -> None:
+    obj = {"maxPods": 20, "authentication": {"anonymous": {"enabled": True}}, "syncFrequency": "1m"}
+    found = with_flags(
+        read_configuration(obj),
+        {
+            "max-pods": "30",
+            "client-ca-file": "/ca",
+            "cluster-dns": "10.0.0.10,10.0.0.11",
+            "eviction-hard": "memory.available<5%",
+            "register-with-taints": "a=b:NoSchedule,c:NoExecute",
+        },
+    )
+    assert found["maxPods"] == 30
+    assert found["authentication"]["anonymous"] == {"enabled": True}
+    assert found["authentication"]["x509"]["clientCAFile"] == "/ca"
+    assert found["authentication"]["webhook"]["enabled"]
+    assert found["clusterDNS"] == ["10.0.0.10", "10.0.0.11"]
+    assert found["evictionHard"] == {"memory.available": "5%"}
+    assert found["registerWithTaints"] == [
+        {"key": "a", "value": "b", "effect": "NoSchedule"},
+        {"key": "c", "effect": "NoExecute"},
+    ]
+    assert without_effect(obj) == ["syncFrequency"]
+    assert seconds(found, "nodeStatusReportFrequency") == 300
+    assert DEFAULTS["maxPods"] == 110
+
+
+@pytest.mark.parametrize(
+    ("obj", "flags", "text"),
+    [
+        ({"maxPodz": 1}, {}, 'strict decoding error: unknown field "maxPodz"'),
+        ({"kind": "Pod"}, {}, 'no kind "Pod" is registered'),
+        ({"fileCheckFrequency": "soon"}, {}, "fileCheckFrequency: "),
+        ({"authorization": {"mode": "Never"}}, {}, 'authorization.mode: invalid value "Never"'),
+        ({}, {"max-pods": "many"}, "--max-pods many: a number"),
+        ({}, {"anonymous-auth": "1"}, "--anonymous-auth 1: true or false"),
+        ({}, {"kube-reserved": "cpu"}, "--kube-reserved cpu: NAME=VALUE"),
+    ],
+)
+def test_configurations_that_cannot_be_meant(obj: Object, flags: Object, text: str) -> None:
+    with pytest.raises(ConfigurationFileError, match=text):
+        with_flags(read_configuration(obj), flags)
+
+
+def test_flags_of_the_command() -> None:
+    own, flags, taken = command.split_flags(
+        ["--kubeconfig=/k", "--max-pods", "5", "--host-image", "--v=4", "--node-labels=a=b"]
+    )
+    assert (own["kubeconfig"], own["host-image"], own["node-labels"]) == ("/k", "true", "a=b")
+    assert (flags, taken) == ({"max-pods": "5"}, ["--v"])
+    for arguments, text in (([], "--kubeconfig"), (["--kubeconfig=/k", "--no"], "unknown flag")):
+        with pytest.raises(command.FlagError, match=text):
+            command.split_flags(arguments)
+
+
+def test_the_settings_of_a_node(tmp_path: Path) -> None:
+    names = tmp_path / "resolv.conf"
+    names.write_text("nameserver 1.2.3.4\nsearch a b\noptions ndots:1\n# x\n")
+    own, flags, _ = command.split_flags(
+        [
+            "--kubeconfig=/k",
+            "--hostname-override=Me",
+            "--node-ip=10.0.0.9",
+            f"--resolv-conf={names}",
+            "--kube-reserved=cpu=500m",
+            "--system-reserved=cpu=250m,memory=1Gi",
+        ]
+    )
+    options = command.node_options(own, with_flags(read_configuration({}), flags))
+    kubelet = options.kubelet
+    assert kubelet is not None
+    assert (kubelet.name, kubelet.ip, options.ends_with_node) == ("me", "10.0.0.9", False)
+    assert kubelet.names.servers == ["1.2.3.4"]
+    assert kubelet.names.searches == ["a", "b"]
+    machine = node.Machine("amd64", 4, 4 << 20, 100, "", "", "", "", "")
+    assert node.allocatable(machine, 110, kubelet.reserved) == {
+        "cpu": "3250m",
+        "memory": f"{(4 << 20) - (100 << 10) - (1 << 20)}Ki",
+        "ephemeral-storage": "90",
+        "pods": "110",
+    }
+
+
+# Static pods.
+
+MANIFEST = """\
+metadata: {name: web}
+spec:
+  containers: [{name: c, image: "x:latest"}]
+"""
+
+
+def read(static: StaticPods) -> None:
+    asyncio.run(static.read())
+
+
+async def no_page(_url: str) -> bytes:
+    raise OSError("refused")
+
+
+def test_static_pods_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text(MANIFEST)
+    (tmp_path / "again.yaml").write_text(MANIFEST)
+    (tmp_path / ".hidden").write_text(MANIFEST)
+    (tmp_path / "bad").write_text("kind: Service\n")
+    static = StaticPods(StaticSettings(tmp_path), "Node-A", no_page)
+    read(static)
+    (found,) = static.pods.values()
+    meta, spec = found["metadata"], found["spec"]
+    assert (meta["name"], meta["namespace"]) == ("web-node-a", "default")
+    assert meta["annotations"]["kubernetes.io/config.source"] == "file"
+    assert meta["annotations"]["kubernetes.io/config.hash"] == meta["uid"]
+    assert (spec["nodeName"], spec["restartPolicy"]) == ("node-a", "Always")
+    assert spec["containers"][0]["imagePullPolicy"] == "Always"
+    assert spec["tolerations"] == [{"operator": "Exists", "effect": "NoExecute"}]
+    files = [each.removeprefix(f"{tmp_path}/").partition(":")[0] for each in static.problems]
+    assert sorted(files) == ["bad", "web.yaml"]
+    (tmp_path / "again.yaml").write_text(MANIFEST.replace("latest", "2"))
+    (tmp_path / "web.yaml").unlink()
+    read(static)
+    (other,) = static.pods.values()
+    assert other["metadata"]["uid"] != meta["uid"]
+
+
+def test_a_page_that_cannot_be_read_keeps_its_pods() -> None:
+    pages = [MANIFEST.encode()]
+
+    async def page(_url: str) -> bytes:
+        if not pages:
+            raise OSError("refused")
+        return pages.pop()
+
+    static = StaticPods(StaticSettings(None, "http://x"), "n", page)
+    read(static)
+    kept = dict(static.pods)
+    read(static)
+    assert static.pods == kept
+    assert static.problems == ["http://x: refused"]
+
+
+def test_mirrors() -> None:
+    made = completed({"metadata": {"name": "w"}, "spec": pod()["spec"]}, "n", "file", "f")
+    mirror = mirror_of(made, {"metadata": {"name": "n", "uid": "u"}})
+    assert mirror["metadata"]["ownerReferences"][0] == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "n",
+        "uid": "u",
+        "controller": True,
+    }
+    assert is_mirror_of(mirror, made)
+    mirror["metadata"]["deletionTimestamp"] = "now"
+    assert not is_mirror_of(mirror, made)
+
+
+def test_static_pods_refer_to_nothing_of_the_api() -> None:
+    spec = {**pod()["spec"], "volumes": [{"name": "v", "secret": {"secretName": "s"}}]}
+    with pytest.raises(StaticPodError, match="may not reference secrets"):
+        completed({"metadata": {"name": "w"}, "spec": spec}, "n", "file", "f")
+
+
+# Images.
+
+
+class HandClock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self._now_s = 1e9
+
+    def now_s(self) -> float:
+        return self._now_s
+
+    def monotonic_s(self) -> float:
+        return self._now_s
+
+    def advance(self, by_s: float) -> None:
+        self._now_s += by_s
+
+
+class Store:
+    """A runtime's images."""
+
+    pulls_images = True
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+        self.fails = False
+
+    async def find_image(self, name: str) -> Image:
+        if name not in self.names:
+            raise ImageMissingError(name)
+        return Image(f"id of {name}", [name])
+
+    async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
+        if self.fails:
+            raise StartError("ErrImagePull", "no such image")
+        self.names.add(name)
+        return await self.find_image(name)
+
+
+def test_images_are_pulled_as_policies_say() -> None:
+    async def main() -> None:
+        clock, store = HandClock(), Store("here:1")
+        events: list[tuple[str, str]] = []
+        manager = ImageManager(
+            cast("Api", None),
+            cast("Runtime", store),
+            clock,
+            lambda _pod, _name, _type, reason, text: events.append((reason, text)),
+        )
+
+        async def ensure(image: str, policy: str) -> str:
+            container = {"name": "c", "image": image, "imagePullPolicy": policy}
+            try:
+                return (await manager.ensure(pod(), container)).id
+            except StartError as error:
+                return f"{error.reason}: {error.message}"
+
+        assert await ensure("here:1", "Never") == "id of here:1"
+        text = 'Container image "none:1" is not present with pull policy of Never'
+        assert await ensure("none:1", "Never") == f"ErrImageNeverPull: {text}"
+        store.fails = True
+        assert await ensure("none:1", "IfNotPresent") == "ErrImagePull: no such image"
+        late = 'Back-off pulling image "none:1": ErrImagePull: no such image'
+        assert await ensure("none:1", "IfNotPresent") == f"ImagePullBackOff: {late}"
+        clock.advance(10)
+        assert await ensure("none:1", "IfNotPresent") == "ErrImagePull: no such image"
+        clock.advance(19)
+        assert (await ensure("none:1", "IfNotPresent")).startswith("ImagePullBackOff")
+        clock.advance(1)
+        store.fails = False
+        assert await ensure("none:1", "Always") == "id of none:1"
+        assert [reason for reason, _ in events][:3] == ["Pulled", "ErrImageNeverPull", "Failed"]
+        assert events[-1][1].startswith('Successfully pulled image "none:1" in 0s')
+
+    asyncio.run(main())
+
+
+def test_credentials_of_a_registry() -> None:
+    entry = {"auth": base64.b64encode(b"me:pw").decode()}
+    config = {"auths": {"https://reg.io/v1/": entry, "other.io": {"username": "x"}}}
+    data = base64.b64encode(json.dumps(config).encode()).decode()
+    found = credentials_of({"data": {".dockerconfigjson": data}}, "reg.io")
+    assert found == [{"username": "me", "password": "pw", "token": ""}]
+    assert credentials_of({"data": {".dockerconfigjson": "e30="}}, "reg.io") == []
+    assert credentials_of({"data": {}}, "reg.io") == []

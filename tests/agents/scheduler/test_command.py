@@ -1,0 +1,81 @@
+"""The flags of the command, and its metrics."""
+
+from pathlib import Path
+
+import pytest
+
+from kvstack.agents.scheduler.live import process
+from kvstack.agents.scheduler.live.command_line import TABLE, Flags, read_flags, read_given
+from kvstack.agents.scheduler.live.metrics import Metrics, Sizes
+from kvstack.apiserver.server.settings.command_line import default_value, help_text
+from kvstack.apiserver.server.settings.flag_table import Effect
+from kvstore.errors import ConfigError
+from kvstore.server.metrics.exposition import render
+
+
+def flags_of(*arguments: str) -> Flags:
+    return read_flags(read_given(arguments))
+
+
+def test_flags_are_kube_schedulers() -> None:
+    settings = flags_of("--leader-elect=false", "--secure-port", "0", "--kubeconfig=x").settings
+    assert (settings.elects, settings.pages.port, settings.kubeconfig) == (False, 0, "x")
+    assert flags_of().settings.elects
+    assert not flags_of().settings.is_election_given
+    assert flags_of("--leader-elect-lease-duration=1m").settings.terms.duration_s == 60
+    assert flags_of("--v=4").settings.log_level == "debug"
+
+
+def test_every_default_can_be_read_and_is_told() -> None:
+    told = help_text("x", "y", TABLE)
+    for flag in TABLE.flags:
+        default_value(flag)
+        assert bool(flag.help) == (flag.effect is not Effect.IGNORED)
+        assert f"--{flag.name}\n" in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--colour"],
+        ["--secure-port=x"],
+        ["--tls-cert-file=a"],
+        ["--leader-elect-renew-deadline=20s"],
+        ["--tie-break=dice"],
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        flags_of(*arguments)
+
+
+def test_the_command_tells_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: kubescheduler.config.k8s.io/v1\ncolour: red\n")
+    assert process.main(["--master", "http://127.0.0.1:1", "--config", str(config)]) == 1
+    assert capsys.readouterr().err == 'Error: strict decoding error: unknown field "colour"\n'
+    assert process.main([]) == 1
+    assert capsys.readouterr().err.startswith("Error: --kubeconfig or --master must be given, or")
+
+
+def test_metrics_bear_upstreams_names() -> None:
+    metrics = Metrics()
+    metrics.attempted("default-scheduler", "scheduled", 0.0015)
+    metrics.bound(16, 0.2)
+    metrics.preempted(3)
+    sizes = Sizes({"active": 1, "gated": 2}, nodes=3, pods=4, assumed=5)
+    text = render(metrics.readings(sizes)).decode()
+    for line in (
+        'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1',
+        'scheduler_scheduling_attempt_duration_seconds_bucket{profile="default-scheduler",'
+        'result="scheduled",le="0.002"} 1',
+        'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="15+"} 1',
+        "scheduler_pod_scheduling_attempts_sum 16",
+        "scheduler_preemption_attempts_total 1",
+        'scheduler_preemption_victims_bucket{le="4"} 1',
+        'scheduler_pending_pods{queue="gated"} 2',
+        'scheduler_cache_size{type="assumed_pods"} 5',
+    ):
+        assert line in text.splitlines()

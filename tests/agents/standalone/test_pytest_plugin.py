@@ -1,0 +1,81 @@
+"""The fixtures for users' tests, used as a user would."""
+
+import json
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvstack.agents.standalone.background import BackgroundCluster, Rows
+
+pytestmark = pytest.mark.slow
+
+
+def call(cluster: BackgroundCluster, method: str, path: str, body: Any = None) -> Any:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    assert config["clusters"][0]["cluster"]["server"] == cluster.url
+    context = ssl.create_default_context(cafile=cluster.ca_file)
+    pki = cluster.ca_file.parent
+    context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(
+        cluster.url + path, data, {"Content-Type": "application/json"}, method=method
+    )
+    with urllib.request.urlopen(request, context=context) as answer:
+        return json.load(answer)
+
+
+def config_map(name: str) -> Any:
+    return {"metadata": {"name": name}, "data": {"a": "b"}}
+
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture(scope="session")
+def kvstack_prepared(kvstack_prepare: Callable[..., BackgroundCluster]) -> Rows:
+    with kvstack_prepare(nodes=0) as cluster:
+        call(cluster, "POST", CONFIG_MAPS, config_map("prepared"))
+        return cluster.rows()
+
+
+def names(cluster: BackgroundCluster) -> set[str]:
+    return {each["metadata"]["name"] for each in call(cluster, "GET", CONFIG_MAPS)["items"]}
+
+
+def test_a_cluster_of_its_own(kvstack_cluster: BackgroundCluster) -> None:
+    call(kvstack_cluster, "POST", CONFIG_MAPS, config_map("mine"))
+    assert "mine" in names(kvstack_cluster)
+    nodes = call(kvstack_cluster, "GET", "/api/v1/nodes")["items"]
+    assert [each["metadata"]["name"] for each in nodes] == ["hollow-1"]
+
+
+@pytest.mark.kvstack(nodes=2, without=["controllers"])
+def test_another_cluster(kvstack_cluster: BackgroundCluster) -> None:
+    assert len(call(kvstack_cluster, "GET", "/api/v1/nodes")["items"]) == 2
+    assert "mine" not in names(kvstack_cluster)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_forks_do_not_see_each_other(kvstack_fork: BackgroundCluster, number: int) -> None:
+    found = names(kvstack_fork)
+    assert "prepared" in found
+    assert not {f"fork-{each}" for each in (1, 2)} & found
+    call(kvstack_fork, "POST", CONFIG_MAPS, config_map(f"fork-{number}"))
+
+
+def test_the_error_of_a_start_is_raised(tmp_path: Path) -> None:
+    blocked = tmp_path / "cluster"
+    blocked.write_text("a file")
+    cluster = BackgroundCluster(blocked)
+    with pytest.raises(Exception, match="cluster"):
+        cluster.start()
+    began = time.monotonic()
+    with pytest.raises(Exception, match="cluster"):
+        cluster.stop()
+    assert time.monotonic() - began < 5

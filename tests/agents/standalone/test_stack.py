@@ -1,0 +1,207 @@
+"""`kvstack up`: its flags, what it writes, and the program itself."""
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kvstack.agents.standalone.stack import StackOptions, server_url, split_own, stack_options
+from kvstack.apiserver.server.certs.certificates import Pair
+from kvstack.apiserver.server.certs.kubeconfig import kubeconfig, write_kubeconfig
+from kvstack.apiserver.server.settings.command_line import UsageError, read_command_line
+from kvstore.transport import native
+from tests.apiserver.stories.clients import ClientsMissingError, clients
+from tests.support.servers import free_ports
+
+READY_S = 60.0
+STOP_S = 30.0
+
+
+def split(*arguments: str) -> tuple[StackOptions, list[str]]:
+    return split_own(arguments)
+
+
+def test_own_flags_the_stores_and_the_servers() -> None:
+    own, rest = split(
+        "--data-dir=/a",
+        "--secure-port",
+        "7",
+        "--quota-backend-bytes",
+        "9",
+        "--allow-privileged",
+        "--pre-vote=false",
+        "--log-level=info",
+        "-v",
+        "4",
+    )
+    assert own.data_dir == Path("/a")
+    assert own.kubeconfig == Path("/a/kubernetes/admin.conf")
+    assert own.log_level == "info"
+    assert own.store_flags == ("--quota-backend-bytes=9", "--pre-vote=false")
+    assert not own.has_peers
+    assert rest == ["--secure-port", "7", "--allow-privileged", "-v", "4"]
+
+
+def test_flags_of_other_members_let_them_in() -> None:
+    own, _ = split("--initial-cluster", "a=http://127.0.0.1:1", "--memory-mlock")
+    assert own.has_peers
+    assert own.store_flags == ("--initial-cluster=a=http://127.0.0.1:1", "--memory-mlock=true")
+
+
+def test_hollow_nodes_are_counted_or_named() -> None:
+    assert split("--nodes=2")[0].hollow_nodes == ("hollow-1", "hollow-2")
+    assert split("--nodes", "node-a,node-b")[0].hollow_nodes == ("node-a", "node-b")
+    assert split()[0].hollow_nodes == ()
+    assert split("--controllers=*,tokencleaner")[0].controllers == "*,tokencleaner"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--nodes=node-a,B"], "--nodes B: a lowercase RFC 1123 subdomain"),
+        (["--nodes=10001"], "a number from 0 to 10000"),
+        (["--controllers=colour"], '--controllers: "colour" is not in the list'),
+        (["--data-dir"], "flag needs an argument: --data-dir"),
+        (["--log-level=loud"], "--log-level loud: one of debug, info, warn"),
+    ],
+)
+def test_what_cannot_be_read_is_told(arguments: list[str], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        split(*arguments)
+
+
+def test_what_is_given_is_stronger_than_what_suits() -> None:
+    own, rest = split("--data-dir=/a", "--authorization-mode=AlwaysAllow")
+    options = stack_options(own, read_command_line(rest, "kvstack up"))
+    assert options.authorization_modes == ("AlwaysAllow",)
+    assert options.allow_privileged
+    assert options.authentication.client_ca_file == "/a/kubernetes/pki/ca.crt"
+    assert server_url(options) == "https://127.0.0.1:6443"
+
+
+def test_a_server_that_listens_everywhere_is_reached_on_loopback() -> None:
+    own, rest = split("--bind-address=0.0.0.0", "--secure-port=7000")
+    assert server_url(stack_options(own, read_command_line(rest, "x"))) == "https://127.0.0.1:7000"
+
+
+def test_a_kubeconfig_is_written_once(tmp_path: Path) -> None:
+    content = kubeconfig("https://a:1", b"ca", "admin", Pair(b"cert", b"key"))
+    assert write_kubeconfig(tmp_path / "a" / "admin.conf", content)
+    assert not write_kubeconfig(tmp_path / "a" / "admin.conf", content)
+    found = yaml.safe_load(content)
+    assert found["clusters"][0]["cluster"]["server"] == "https://a:1"
+    assert found["contexts"][0]["name"] == found["current-context"]
+
+
+@contextmanager
+def up(directory: Path, *flags: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run the program until it has told its two lines, then stop it as a user does."""
+    log = (directory.parent / "log").open("a")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kvstack", "up", f"--data-dir={directory}", *flags],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=STOP_S)
+        finally:
+            process.kill()
+            process.wait()
+            log.close()
+
+
+def lines_of(process: "subprocess.Popen[str]") -> list[str]:
+    assert process.stdout is not None
+    return [process.stdout.readline().rstrip("\n") for _ in range(2)]
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_stack_from_nothing_and_again(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    store, api = free_ports(2)
+    flags = (f"--listen-client-urls=http://127.0.0.1:{store}", f"--secure-port={api}")
+    with up(directory, *flags) as process:
+        file = directory / "kubernetes" / "admin.conf"
+        assert lines_of(process) == [f"export KUBECONFIG={file}", "kubectl get namespaces"]
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        written = file.read_bytes()
+        if native.is_available():  # grpcio serves no pages beside gRPC
+            with urllib.request.urlopen(f"http://127.0.0.1:{store}/health", timeout=10) as answer:
+                assert json.load(answer)["health"] == "true"
+        _use(file, tmp_path)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_S) == 0
+    with up(directory, *flags) as process:
+        lines_of(process)
+        assert file.read_bytes() == written
+        assert "kept" in _kubectl(file, tmp_path, "get", "configmap", "-o", "name")
+    assert process.returncode == 0
+
+
+def _use(file: Path, home: Path) -> None:
+    """Do what a user does first."""
+    names = _kubectl(file, home, "get", "namespaces", "-o", "name").split()
+    assert names == [
+        f"namespace/{each}" for each in ("default", "kube-node-lease", "kube-public", "kube-system")
+    ]
+    assert "deployment.apps/web created" in _kubectl(
+        file, home, "create", "deployment", "web", "--image=nginx", "--replicas=2"
+    )
+    assert re.search(r"^web +0/2", _kubectl(file, home, "get", "deployments"), re.MULTILINE)
+    assert "kept created" in _kubectl(
+        file, home, "create", "configmap", "kept", "--from-literal=a=b"
+    )
+    assert "kubernetes-admin" in _kubectl(file, home, "auth", "whoami")
+    assert "KIND:       Pod" in _kubectl(file, home, "explain", "pod.spec")
+    assert "deployment.apps/web scaled" in _kubectl(
+        file, home, "scale", "deployment/web", "--replicas=3"
+    )
+
+
+def _kubectl(file: Path, home: Path, *arguments: str) -> str:
+    try:
+        program = clients("1.37") / "kubectl"
+    except ClientsMissingError as error:
+        pytest.skip(f"no kubectl: {error}")
+    environment = {**os.environ, "KUBECONFIG": str(file), "HOME": str(home)}
+    done = subprocess.run(
+        [program, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    store, api, other = free_ports(3)
+    with up(
+        tmp_path / "a", f"--listen-client-urls=http://127.0.0.1:{store}", f"--secure-port={api}"
+    ) as process:
+        lines_of(process)
+        with up(
+            tmp_path / "b", f"--listen-client-urls=http://127.0.0.1:{other}", f"--secure-port={api}"
+        ) as second:
+            assert second.wait(READY_S) == 1
+    assert "Address already in use" in (tmp_path / "log").read_text()

@@ -1,0 +1,156 @@
+"""Custom resources from their definition to its end, over HTTP and a store in memory."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstack.apiserver.server.assembly import ApiServer
+from tests.apiserver.server.in_process import World, run
+
+pytestmark = pytest.mark.slow
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+TABS = "/apis/e.com/v1/namespaces/default/tabs"
+WAIT_S = 20.0
+STEP_S = 0.01
+
+Obj = dict[str, Any]
+
+
+def definition(**spec: Obj) -> Obj:
+    """Return the definition of tabs.e.com."""
+    properties: Obj = {"spec": {"type": "object", "properties": spec}, "status": {"type": "object"}}
+    return {
+        "metadata": {"name": "tabs.e.com"},
+        "spec": {
+            "group": "e.com",
+            "scope": "Namespaced",
+            "names": {"plural": "tabs", "kind": "Tab"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+                    "subresources": {
+                        "scale": {
+                            "specReplicasPath": ".spec.n",
+                            "statusReplicasPath": ".status.n",
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+async def ask(world: World, server: ApiServer, method: str, path: str, obj: Any = None) -> Any:
+    """Return the status of an answer and its object."""
+    body = b"" if obj is None else json.dumps(obj).encode()
+    status, answer = await world.ask(server, method, path, body=body, token="admin-token")
+    return status, json.loads(answer) if answer.startswith(b"{") else answer
+
+
+async def until(
+    world: World, server: ApiServer, path: str, is_so: Callable[[int, Any], bool]
+) -> Any:
+    """Return the object at a path when it is as it should be."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            status, found = await ask(world, server, "GET", path)
+            if is_so(status, found):
+                return found
+            await asyncio.sleep(STEP_S)
+
+
+async def establish(world: World, server: ApiServer, made: Obj) -> None:
+    status, answer = await ask(world, server, "POST", DEFINITIONS, made)
+    assert status == 201, answer
+    await until(world, server, TABS, lambda status, _: status == 200)
+
+
+def tab(name: str, **spec: Any) -> Obj:
+    return {"apiVersion": "e.com/v1", "kind": "Tab", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_definition_from_its_begin_to_its_end(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        server = await world.start()
+        number: Obj = {"type": "integer", "minimum": 1, "default": 3}
+        await establish(world, server, definition(n=number))
+        status, made = await ask(world, server, "POST", TABS, tab("a", z=1))
+        assert (status, made["spec"]) == (201, {"n": 3})
+        status, refused = await ask(world, server, "POST", TABS, tab("b", n=0))
+        assert (status, refused["reason"]) == (422, "Invalid")
+        listed = await world.object(server, TABS)
+        assert (listed["kind"], [each["metadata"]["name"] for each in listed["items"]]) == (
+            "TabList",
+            ["a"],
+        )
+        scale = await world.object(server, f"{TABS}/a/scale")
+        scale["spec"]["replicas"] = 5
+        status, _ = await ask(world, server, "PUT", f"{TABS}/a/scale", scale)
+        assert status == 200
+        assert (await world.object(server, f"{TABS}/a"))["spec"] == {"n": 5}
+        names = {
+            each["name"] for each in (await world.object(server, "/apis/e.com/v1"))["resources"]
+        }
+        assert names == {"tabs", "tabs/scale"}
+        published = await world.object(server, "/openapi/v3/apis/e.com/v1")
+        own = published["components"]["schemas"]["com.e.v1.Tab"]
+        assert own["properties"]["spec"]["properties"]["n"] == number
+        assert (await world.get(server, "/openapi/v2"))[0] == 200
+        await _check_end(world, server)
+
+    run(tmp_path, main)
+
+
+async def _check_end(world: World, server: ApiServer) -> None:
+    """The objects of a definition go before it, and those with finalizers hold it."""
+    held = tab("held", n=1)
+    held["metadata"]["finalizers"] = ["e.com/x"]
+    assert (await ask(world, server, "POST", TABS, held))[0] == 201
+    status, going = await ask(world, server, "DELETE", f"{DEFINITIONS}/tabs.e.com")
+    assert status == 200
+    assert going["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+    await until(world, server, f"{TABS}/a", lambda status, _: status == 404)
+    found = await until(
+        world,
+        server,
+        f"{TABS}/held",
+        lambda status, obj: status == 200 and "deletionTimestamp" in obj["metadata"],
+    )
+    assert (await ask(world, server, "POST", TABS, tab("late", n=1)))[0] == 403
+    found["metadata"].pop("finalizers")
+    assert (await ask(world, server, "PUT", f"{TABS}/held", found))[0] == 200
+    await until(world, server, f"{DEFINITIONS}/tabs.e.com", lambda status, _: status == 404)
+    await until(world, server, "/apis/e.com", lambda status, _: status == 404)
+
+
+def test_what_is_stored_is_served_by_the_next_server(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        first = await world.start()
+        await establish(world, first, definition(a={"type": "string"}, b={"type": "string"}))
+        assert (await ask(world, first, "POST", TABS, tab("a", a="1", b="2")))[0] == 201
+        second = await world.start()
+        assert (await world.object(second, f"{TABS}/a"))["spec"] == {"a": "1", "b": "2"}
+        assert (await ask(world, second, "POST", TABS, tab("b", a="1")))[0] == 201
+        assert (await world.object(first, f"{TABS}/b"))["spec"] == {"a": "1"}
+        stored = await world.object(first, f"{DEFINITIONS}/tabs.e.com")
+        schema = stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema["properties"]["spec"]["properties"] = {"b": {"type": "string", "default": "new"}}
+        assert (await ask(world, first, "PUT", f"{DEFINITIONS}/tabs.e.com", stored))[0] == 200
+        for server in (first, second):
+            for name, expected in (("a", {"b": "2"}), ("b", {"b": "new"})):
+                await until(
+                    world,
+                    server,
+                    f"{TABS}/{name}",
+                    lambda _, obj, expected=expected: obj["spec"] == expected,  # type: ignore[misc]
+                )
+
+    run(tmp_path, main)

@@ -1,0 +1,156 @@
+"""The player forgives what cannot be the same twice, and nothing else."""
+
+import base64
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.apiserver.player.comparing import Comparison, Found
+from tests.apiserver.player.filling import Filler
+from tests.apiserver.player.learned import Learned
+from tests.apiserver.player.values import split
+
+UID = "0f6c2f5e-7d0e-4c52-9a53-6b7f6f2a1d11"
+OTHER_UID = "11111111-2222-4333-8444-555555555555"
+TIME = "2026-11-22T13:42:29Z"
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def answer(document: Any, status: int = 200, **headers: str) -> dict[str, Any]:
+    return {"status": status, "headers": headers, "json": document}
+
+
+def compared(
+    recorded: dict[str, Any], got: dict[str, Any], learned: Learned | None = None
+) -> list[Found]:
+    learned = learned or Learned()
+    comparison = Comparison(learned, lambda text: text)
+    comparison.answers(recorded, got)
+    learned.keep(comparison.news)
+    return comparison.found
+
+
+def places(recorded: Any, got: Any, learned: Learned | None = None) -> list[str]:
+    return [found.place for found in compared(answer(recorded), answer(got), learned)]
+
+
+def test_a_text_is_split_into_its_form_and_what_is_volatile() -> None:
+    form, parts = split(f'pod "a" has uid {UID} since {TIME}, resourceVersion: 12')
+    assert form == 'pod "a" has uid <uid> since <time#-#-#T#:#:#Z>, resourceVersion: <rv>'
+    assert [part.kind for part in parts] == ["uid", "time", "rv"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "got"),
+    [
+        ({"uid": UID}, {"uid": OTHER_UID}),
+        ({"creationTimestamp": TIME}, {"creationTimestamp": now()}),
+        ({"resourceVersion": "12"}, {"resourceVersion": "34"}),
+        ({"message": f"object meta: {UID}"}, {"message": f"object meta: {OTHER_UID}"}),
+        ({"clusterIP": "10.0.3.4"}, {"clusterIP": "10.0.200.1"}),
+        ({"nodePort": 30123}, {"nodePort": 32000}),
+        ({"causes": [{"a": "1"}, {"b": "2"}]}, {"causes": [{"b": "2"}, {"a": "1"}]}),
+        ({"message": "[b: no, a: no]"}, {"message": "[a: no, b: no]"}),
+    ],
+)
+def test_what_cannot_be_the_same_twice_is_forgiven(recorded: Any, got: Any) -> None:
+    assert places(recorded, got) == []
+
+
+@pytest.mark.parametrize(
+    ("recorded", "got", "place"),
+    [
+        ({"a": 1}, {"a": 2}, "json/a"),
+        ({"a": 1}, {"a": 1.0}, "json/a"),
+        ({"a": 1}, {"a": True}, "json/a"),
+        ({"a": 1}, {}, "json/a"),
+        ({}, {"a": 1}, "json/a"),
+        ({"a": None}, {}, "json/a"),
+        ({"a": [1, 2]}, {"a": [2, 1]}, "json/a/0"),
+        ({"a": [1]}, {"a": [1, 1]}, "json/a"),
+        ({"a": "x"}, {"a": "y"}, "json/a"),
+        ({"uid": UID}, {"uid": "no-uid"}, "json/uid"),
+        ({"at": TIME}, {"at": "2020-01-01T00:00:00Z"}, "json/at"),
+        ({"at": TIME}, {"at": now().replace("Z", ".123456Z")}, "json/at"),
+        ({"clusterIP": "10.0.3.4"}, {"clusterIP": "10.0.0.0"}, "json/clusterIP"),
+        ({"nodePort": 30123}, {"nodePort": 80}, "json/nodePort"),
+        ({"message": "[b: no, a: no]"}, {"message": "[a: no, c: no]"}, "json/message"),
+        ({"resourceVersion": "12"}, {"resourceVersion": ""}, "json/resourceVersion"),
+    ],
+)
+def test_anything_else_is_told(recorded: Any, got: Any, place: str) -> None:
+    assert place in places(recorded, got)
+
+
+def test_status_and_headers_are_compared() -> None:
+    recorded = answer({}, 201, **{"content-type": "application/json", "x-other": "y"})
+    found = compared(recorded, answer({}, 200, **{"x-other": "y", "x-more": "z", "etag": "e"}))
+    assert [each.place for each in found] == ["status", "headers/content-type", "headers/etag"]
+
+
+def test_one_recorded_value_stands_for_one_of_this_server_throughout() -> None:
+    learned = Learned()
+    assert places({"uid": UID}, {"uid": OTHER_UID}, learned) == []
+    assert places({"uid": UID}, {"uid": UID.replace("0f6c", "ffff")}, learned) == ["json/uid"]
+    two = {"a": "10.0.1.1", "b": "10.0.1.2"}
+    assert places(two, {"a": "10.0.9.9", "b": "10.0.9.9"}, learned) == ["json/b"]
+
+
+def test_a_value_that_a_request_chose_must_come_back() -> None:
+    learned = Learned()
+    learned.look_at_request({"json": {"spec": {"clusterIP": "10.0.3.4", "at": TIME}}})
+    assert places({"clusterIP": "10.0.3.4"}, {"clusterIP": "10.0.3.5"}, learned) != []
+    assert places({"at": TIME}, {"at": now()}, learned) != []
+
+
+def test_generated_names_have_their_prefix() -> None:
+    learned = Learned()
+    learned.look_at_request({"json": {"metadata": {"generateName": "web-"}}})
+    assert places({"name": "web-x7z9k"}, {"name": "web-b2c4d"}, learned) == []
+    assert places({"name": "web-x7z9k"}, {"name": "web-other"}, learned) == ["json/name"]
+    filled = Filler(learned, [], []).json({"name": "web-x7z9k", "other": "web-x7z9kk"})
+    assert filled == {"name": "web-b2c4d", "other": "web-x7z9kk"}
+
+
+def test_what_a_later_request_uses_is_this_servers_own() -> None:
+    uses = [{"value": "12", "step": 0, "at": "/json/metadata/resourceVersion"}]
+    filler = Filler(Learned(), uses, [answer({"metadata": {"resourceVersion": "34"}})])
+    assert filler.text("/x?resourceVersion=12&limit=120") == "/x?resourceVersion=34&limit=120"
+    assert filler.json({"a": "12", "b": 12, "c": "x12"}) == {"a": "34", "b": 12, "c": "x12"}
+
+
+def test_updates_of_one_manager_are_one_and_others_are_not() -> None:
+    def entry(manager: str, fields: dict[str, Any]) -> dict[str, Any]:
+        named = {"manager": manager, "operation": "Update", "apiVersion": "v1", "time": now()}
+        return {**named, "fieldsV1": fields}
+
+    split_up = [entry("a", {"f:x": {}}), entry("a", {"f:y": {}})]
+    joined = [entry("a", {"f:x": {}, "f:y": {}})]
+    assert places({"managedFields": split_up}, {"managedFields": joined}) == []
+    assert places({"managedFields": split_up}, {"managedFields": split_up[:1]}) != []
+
+
+def test_a_page_goes_on_at_the_same_place() -> None:
+    def token(revision: int, start: str) -> dict[str, str]:
+        content = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+        return {"continue": base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")}
+
+    assert places(token(5, "b\0"), token(77, "b\0")) == []
+    assert places(token(5, "b\0"), token(77, "c\0")) == ["json/continue/start"]
+
+
+def test_messages_of_protobuf_are_compared_by_field() -> None:
+    def message(*fields: bytes) -> dict[str, Any]:
+        body = b"k8s\0" + b"".join(fields)
+        return {"status": 200, "headers": {}, "base64": base64.b64encode(body).decode()}
+
+    name, label = b"\x0a\x03abc", b"\x12\x05\x08\x01\x12\x01x"
+    assert compared(message(name, label), message(name, label)) == []
+    assert compared(message(name, label), message(name)) != []
+    assert compared(message(name), message(b"\x0a\x03abd")) != []
+    assert compared(message(name), message(b"\x1a\x03abc")) != []

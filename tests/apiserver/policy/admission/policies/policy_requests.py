@@ -1,0 +1,103 @@
+"""Policies, and requests that they look at."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.admission.policies.parameters import ParameterKind
+from kvstack.apiserver.policy.admission.policies.store import MUTATING, Kinds
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Place
+from kvstack.apiserver.policy.attributes import Attributes
+from kvstack.apiserver.policy.ports import Decision
+from kvstack.apiserver.schema.resource import Kind
+from kvstack.apiserver.schema.types import Type
+from tests.apiserver.policy.admission.requests import asked
+from tests.apiserver.policy.views import FakeView
+
+Obj = dict[str, Any]
+CONFIG_MAPS = GroupResource("", "configmaps")
+PLACE = Place("", "v1", "configmaps", Kind("", "v1", "ConfigMap"))
+MATCH = {
+    "resourceRules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"], "operations": ["*"]}
+    ]
+}
+
+
+class OneVersion:
+    """Objects that are served in one version."""
+
+    places: Sequence[Place] = (PLACE,)
+
+    def __init__(self, type_: Type) -> None:
+        """Take the type of the objects."""
+        self._type = type_
+
+    def type_of(self, place: Place) -> Type:
+        assert place == PLACE
+        return self._type
+
+    async def show(self, obj: Obj, place: Place) -> Obj:
+        assert place == PLACE
+        return obj
+
+    async def take(self, obj: Obj, place: Place) -> Obj:
+        assert place == PLACE
+        return obj
+
+
+class OnlyReaders:
+    """An authorizer that allows `get`, and takes its time for everything but pods."""
+
+    def authorize(self, attributes: Attributes) -> Any:
+        decision = Decision(attributes.verb == "get", "so it is")
+        if attributes.resource == "pods":
+            return decision
+
+        async def later() -> Decision:
+            return decision
+
+        return later()
+
+
+def config_map(**data: str) -> Obj:
+    """Return the ConfigMap `a/c`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c", "namespace": "a"},
+        "data": data,
+    }
+
+
+def request_of(
+    new: Obj | None, type_: Type, old: Obj | None = None, **more: Any
+) -> AdmissionRequest:
+    """Return a write of a ConfigMap."""
+    request = asked(new, old, resource=CONFIG_MAPS, **more)
+    request.kind, request.versions = PLACE.kind, OneVersion(type_)
+    return request
+
+
+def view_with(kinds: Kinds, *policies: Obj, params: Sequence[Obj] = ()) -> FakeView:
+    """Return a view with policies, each with one binding."""
+    view = FakeView()
+    view.put(GroupResource("", "namespaces"), {"metadata": {"name": "a", "labels": {"x": "y"}}})
+    for each in policies:
+        name = each["name"]
+        spec = {"matchConstraints": MATCH, "failurePolicy": "Fail", **each["spec"]}
+        view.put(kinds.policies, {"metadata": {"name": name}, "spec": spec})
+        binding = {"policyName": name, "validationActions": ["Deny"], **each.get("binding", {})}
+        if kinds is MUTATING:
+            binding.pop("validationActions")
+        view.put(kinds.bindings, {"metadata": {"name": f"{name}-b"}, "spec": binding})
+    for each in params:
+        view.put(CONFIG_MAPS, each)
+    return view
+
+
+def find_kind(api_version: str, kind: str) -> ParameterKind | None:
+    """Return where parameters are: ConfigMaps only."""
+    if (api_version, kind) != ("v1", "ConfigMap"):
+        return None
+    return ParameterKind(CONFIG_MAPS, is_namespaced=True, show=lambda obj: obj)

@@ -1,0 +1,51 @@
+"""Requests of admission as tests need them."""
+
+from typing import Any
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.admission.resources import PODS
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.schema.resource import Kind
+
+Obj = dict[str, Any]
+ALICE = User("alice", groups=("system:authenticated",))
+
+
+def asked(
+    obj: Obj | None,
+    old: Obj | None = None,
+    *,
+    resource: GroupResource = PODS,
+    operation: str = "",
+    subresource: str = "",
+    is_dry_run: bool = False,
+    user: User = ALICE,
+) -> AdmissionRequest:
+    """Return a request in namespace `a`: a create, or an update if there is an old object."""
+    name = ((obj or old or {}).get("metadata") or {}).get("name", "")
+    return AdmissionRequest(
+        operation or (CREATE if old is None else UPDATE),
+        user,
+        resource,
+        Kind("", "v1", "Pod"),
+        subresource=subresource,
+        namespace="a",
+        name=name,
+        object=obj,
+        old=old,
+        is_dry_run=is_dry_run,
+    )
+
+
+def pod(**spec: Any) -> Obj:
+    """Return a pod `p` with a container `c`."""
+    return {
+        "metadata": {"name": "p", "namespace": "a"},
+        "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
+    }
+
+
+def namespace(**annotations: str) -> Obj:
+    """Return the namespace `a`."""
+    return {"metadata": {"name": "a", "annotations": annotations}}

@@ -1,0 +1,157 @@
+"""Client certificates: who is believed, until when, and what broken ones lead to."""
+
+import hashlib
+
+import pytest
+from cryptography.x509 import load_der_x509_certificate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.policy.authentication.certificates import Authorities, CertificateUsers
+from kvstack.apiserver.policy.authentication.results import AuthenticationError
+from tests.apiserver.policy.certificates import CLIENT, SERVER, Authority, rsa_key, subject
+from tests.apiserver.policy.clocks import FakeClock
+
+DAY_S = 86_400
+CA, OTHER = Authority.root(0), Authority.root(1)
+
+
+def users(*authorities: Authority, clock: FakeClock | None = None) -> CertificateUsers:
+    pem = b"".join(each.pem for each in authorities or (CA,))
+    return CertificateUsers(Authorities(pem, clock or FakeClock()))
+
+
+def test_subject_becomes_user() -> None:
+    der = CA.client(subject("bob", ("devs", "ops"), ("u-1",)))
+    fingerprint = f"X509SHA256={hashlib.sha256(der).hexdigest()}"
+    extra = {"authentication.kubernetes.io/credential-id": (fingerprint,)}
+    assert users().authenticate((der,)) == User("bob", "u-1", ("devs", "ops"), extra)
+
+
+@pytest.mark.parametrize("key", [None, rsa_key(0)])
+def test_keys_of_clients(key: object) -> None:
+    der = CA.client("bob", key=key)  # type: ignore[arg-type]
+    assert users().authenticate((der,)) is not None
+
+
+def test_subject_without_name_is_nobody() -> None:
+    assert users().authenticate((CA.client(subject(groups=("devs",))),)) is None
+
+
+@pytest.mark.parametrize(
+    ("uids", "text"),
+    [(("a", "b"), "expected 1 UID, but found multiple: [a b]"), (("",), "cannot be an empty")],
+)
+def test_uids(uids: tuple[str, ...], text: str) -> None:
+    try:
+        der = CA.client(subject("bob", uids=uids))
+    except ValueError:
+        pytest.skip("the library makes no such certificate")
+    with pytest.raises(AuthenticationError, match=text.replace("[", r"\[")):
+        users().authenticate((der,))
+
+
+@pytest.mark.parametrize(
+    "der",
+    [
+        OTHER.client("bob"),
+        CA.client("bob", days=-0.5),
+        CA.client("bob", begins=0.5),
+        CA.client("bob", purposes=(SERVER,)),
+        CA.client("bob")[:-1],
+        CA.client("bob") + b"\0",
+        b"",
+        b"\x30\x00",
+        b"junk",
+    ],
+)
+def test_refused(der: bytes) -> None:
+    with pytest.raises(AuthenticationError, match="x509"):
+        users().authenticate((der,))
+
+
+@pytest.mark.parametrize("purposes", [(), (CLIENT, SERVER)])
+def test_purposes_that_are_good(purposes: tuple[object, ...]) -> None:
+    der = CA.client("bob", purposes=purposes)  # type: ignore[arg-type]
+    assert users().authenticate((der,)) is not None
+
+
+def test_an_authority_that_calls_itself_like_ours_is_another() -> None:
+    same_name = Authority(CA.certificate, OTHER.key)
+    with pytest.raises(AuthenticationError, match="x509"):
+        users().authenticate((same_name.client("bob"),))
+
+
+def test_intermediate_authorities() -> None:
+    between = CA.below(2)
+    der = between.client("bob")
+    with pytest.raises(AuthenticationError, match="x509"):
+        users().authenticate((der,))
+    assert users().authenticate((der, between.der)) is not None
+
+
+def test_a_client_is_no_authority() -> None:
+    """A chain through a certificate that may not sign others is no chain."""
+    eve = CA.client("eve", key=OTHER.key)
+    der = Authority(load_der_x509_certificate(eve), OTHER.key).client("admin")
+    with pytest.raises(AuthenticationError, match="x509"):
+        users().authenticate((der, eve))
+
+
+def test_chain_that_is_too_long() -> None:
+    der = CA.client("bob")
+    with pytest.raises(AuthenticationError, match="too long"):
+        users().authenticate((der, *[CA.der] * 10))
+
+
+def test_ends_while_it_is_remembered() -> None:
+    clock = FakeClock()
+    known = users(clock=clock)
+    chain = (CA.client("bob", days=1),)
+    assert known.authenticate(chain) is not None
+    clock.seconds += DAY_S + 1
+    with pytest.raises(AuthenticationError, match="x509"):
+        known.authenticate(chain)
+
+
+def test_its_authority_ends_while_it_is_remembered() -> None:
+    clock = FakeClock()
+    short = Authority.root(3, days=1)
+    known = users(short, clock=clock)
+    chain = (short.client("bob", days=50),)
+    assert known.authenticate(chain) is not None
+    clock.seconds += DAY_S + 1
+    with pytest.raises(AuthenticationError, match="x509"):
+        known.authenticate(chain)
+
+
+def test_authorities_are_replaced() -> None:
+    known = users(CA)
+    mine, others = (CA.client("bob"),), (OTHER.client("eve"),)
+    assert known.authenticate(mine) is not None
+    known.authorities.replace(OTHER.pem)
+    with pytest.raises(AuthenticationError):
+        known.authenticate(mine)
+    assert known.authenticate(others) is not None
+    known.authorities.replace(CA.pem + OTHER.pem)
+    assert known.authenticate(mine) is not None
+    with pytest.raises(ValueError, match="PEM"):
+        known.authorities.replace(b"nothing")
+    assert known.authenticate(mine) is not None
+
+
+GOOD = CA.client(subject("bob", ("devs",)))
+
+
+@given(st.integers(0, len(GOOD) - 1), st.integers(1, 255))
+@settings(max_examples=300)
+def test_a_changed_byte_never_makes_another_user(position: int, change: int) -> None:
+    broken = bytearray(GOOD)
+    broken[position] ^= change
+    try:
+        found = users().authenticate((bytes(broken),))
+    except AuthenticationError:
+        return
+    assert found is not None
+    assert (found.name, found.groups) == ("bob", ("devs",))

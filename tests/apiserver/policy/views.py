@@ -1,0 +1,80 @@
+"""The copy of a cluster as tests need it: objects in dicts, changes told at once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.policy.ports import Change
+
+Obj = dict[str, Any]
+Callback = Callable[[Sequence[Change]], None]
+
+
+class FakeView:
+    """An ObjectView, and LiveObjects on the same objects."""
+
+    def __init__(self) -> None:
+        self.objects: dict[GroupResource, dict[tuple[str, str], Obj]] = {}
+        self.revision = 0
+        self._versions: dict[GroupResource, int] = {}
+        self._callbacks: dict[GroupResource, list[Callback]] = {}
+        self.before_catching_up: Callable[[], None] = lambda: None
+        """What others wrote that the copy does not hold yet."""
+
+    def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
+        return self.objects.get(resource, {}).get((namespace, name))
+
+    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
+        rows = self.objects.get(resource, {})
+        return [rows[key] for key in sorted(rows) if namespace is None or key[0] == namespace]
+
+    def version(self, resource: GroupResource) -> int:
+        return self._versions.get(resource, 0)
+
+    def subscribe(self, resource: GroupResource, callback: Callback) -> None:
+        self._callbacks.setdefault(resource, []).append(callback)
+        callback([Change(each, None) for each in self.list(resource)])
+
+    def put(self, resource: GroupResource, obj: Obj) -> Obj:
+        """Create or change an object."""
+        self.revision += 1
+        metadata = {**obj["metadata"], "resourceVersion": str(self.revision)}
+        obj = {**obj, "metadata": metadata}
+        key = metadata.get("namespace", ""), metadata["name"]
+        rows = self.objects.setdefault(resource, {})
+        old = rows.get(key)
+        rows[key] = obj
+        self._tell(resource, Change(obj, old))
+        return obj
+
+    def remove(self, resource: GroupResource, namespace: str, name: str) -> None:
+        """Remove an object."""
+        self.revision += 1
+        old = self.objects[resource].pop((namespace, name))
+        self._tell(resource, Change(None, old))
+
+    def _tell(self, resource: GroupResource, change: Change) -> None:
+        self._versions[resource] = self.version(resource) + 1
+        for callback in self._callbacks.get(resource, ()):
+            callback([change])
+
+    # LiveObjects.
+
+    async def catch_up(self) -> None:
+        self.before_catching_up()
+
+    async def create(self, resource: GroupResource, obj: Obj) -> Obj:
+        metadata = obj["metadata"]
+        if self.get(resource, metadata.get("namespace", ""), metadata["name"]) is not None:
+            raise status.already_exists(resource, metadata["name"])
+        return self.put(resource, obj)
+
+    async def replace(self, resource: GroupResource, obj: Obj, subresource: str = "") -> Obj:
+        metadata = obj["metadata"]
+        old = self.get(resource, metadata.get("namespace", ""), metadata["name"])
+        if old is None:
+            raise status.not_found(resource, metadata["name"])
+        if old["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise status.conflict(resource, metadata["name"])
+        return self.put(resource, obj)

@@ -1,0 +1,277 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry.encryption.at_rest import AtRest
+from kvstack.apiserver.registry.encryption.configuration import (
+    IDENTITY,
+    Key,
+    Keys,
+    Kms,
+    ProviderConfig,
+    Rule,
+)
+from kvstack.apiserver.registry.encryption.kms import (
+    WRITE_NS,
+    Encrypted,
+    EncryptedObject,
+    KmsProvider,
+    write_object,
+)
+from kvstack.apiserver.registry.encryption.kms_client import GrpcKms
+from kvstack.apiserver.registry.record import Record
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.registry.sealing import SealError
+from kvstack.apiserver.schema.load import load
+from tests.apiserver.policy.clocks import FakeClock
+from tests.apiserver.registry.encryption.plugin import Plugin, listening
+from tests.apiserver.support.memory_store import MemoryStore
+from tests.apiserver.support.registries import CONFIG_MAPS, Lines, config_map
+from tests.apiserver.support.virtual_time import LoopClock, run
+
+PLACE = b"/registry/configmaps/"
+KMS = Kms("vault", "/unused", 3.0)
+
+
+def rule(*providers: ProviderConfig) -> list[Rule]:
+    return [Rule((CONFIG_MAPS,), providers)]
+
+
+def keys(name: str, kind: str = "aesgcm") -> Keys:
+    return Keys(kind, (Key(name, name.encode().ljust(32, b".")),))
+
+
+def at_rest(
+    rules: list[Rule], plugin: Plugin | None = None, clock: FakeClock | None = None
+) -> AtRest:
+    found = plugin or Plugin()
+    return AtRest(rules, clock or FakeClock(), lambda: "uid", Lines(), lambda _config: found)
+
+
+def told(story: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await story()
+
+    asyncio.run(main())
+
+
+# KMS
+
+
+def test_a_seed_is_made_once_and_kept() -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        sealer = at_rest(rule(KMS), plugin)
+        await sealer.start()
+        sealing = sealer.of(CONFIG_MAPS, PLACE)
+        sealed = [sealing.sealed(f"a/{n}", b"plain") for n in range(5)]
+        assert sealed[0].startswith(b"k8s:enc:kms:v2:vault:")
+        assert sealing.plain("a/0", sealed[0]) == (b"plain", False)
+        assert plugin.asked == ["status", "encrypt"]
+        other = at_rest(rule(KMS), plugin)
+        with pytest.raises(SealError, match="failed to decrypt DEK"):
+            other.of(CONFIG_MAPS, PLACE).plain("a/0", sealed[0])
+        await other.prepare(sealed)
+        assert [other.of(CONFIG_MAPS, PLACE).plain(f"a/{n}", e).value for n, e in enumerate(sealed)]
+        assert plugin.asked.count("decrypt") == 1
+        with pytest.raises(SealError, match="message authentication failed"):
+            sealing.plain("a/1", sealed[0])
+
+    told(story)
+
+
+def test_a_new_key_of_the_plugin_makes_values_stale() -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        sealer = at_rest(rule(KMS), plugin)
+        await sealer.start()
+        sealing = sealer.of(CONFIG_MAPS, PLACE)
+        sealed = sealing.sealed("a/b", b"plain")
+        plugin.key_id = "key-2"
+        assert await sealer.check() == ""
+        assert sealing.plain("a/b", sealed) == (b"plain", True)
+        assert sealing.plain("a/b", sealing.sealed("a/b", b"x")) == (b"x", False)
+
+    told(story)
+
+
+def test_a_seed_is_not_written_with_for_ever() -> None:
+    async def story() -> None:
+        plugin, clock = Plugin(), FakeClock()
+        sealer = at_rest(rule(KMS), plugin, clock)
+        plugin.failing = "no"
+        assert "is not healthy, error: no" in await sealer.check()
+        sealing = sealer.of(CONFIG_MAPS, PLACE)
+        with pytest.raises(SealError, match="is not ready"):
+            sealing.sealed("a/b", b"x")
+        plugin.failing = ""
+        await sealer.check()
+        sealed = sealing.sealed("a/b", b"x")
+        clock.seconds += WRITE_NS / 1e9 + 1
+        with pytest.raises(SealError, match="expired"):
+            sealing.sealed("a/b", b"x")
+        assert sealing.plain("a/b", sealed).value == b"x"
+        await sealer.check()
+        assert sealing.sealed("a/b", b"x")
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"healthz": "ill"}, "got unexpected healthz status: ill"),
+        ({"version": "v1"}, "expected KMSv2 API version v2, got v1"),
+        ({"key_id": ""}, "keyID is empty"),
+        ({"key_id": "x" * 1025}, "keyID is 1025 bytes, which exceeds the max size of 1024"),
+    ],
+)
+def test_what_a_plugin_may_not_say(change: dict[str, str], text: str) -> None:
+    async def story() -> None:
+        sealer = at_rest(rule(KMS), Plugin(**change))
+        assert text in await sealer.check()
+        assert text in sealer.error
+
+    told(story)
+
+
+def test_a_key_of_an_older_format_is_read() -> None:
+    async def story() -> None:
+        plugin, clock = Plugin(), FakeClock()
+        provider = KmsProvider("vault", plugin, clock, lambda: "uid", lambda size: b"7" * size)
+        await provider.check()
+        from kvstack.apiserver.registry.encryption.ciphers import AesGcm
+
+        encrypted = await plugin.encrypt("uid", b"k" * 32)
+        stored = write_object(EncryptedObject(AesGcm(b"k" * 32).seal(b"x", b"c"), encrypted, 0))
+        await provider.fetch([stored])
+        assert provider.open(stored, b"c") == (b"x", True)
+
+    told(story)
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff", b"\x0a\x05ab", b"\x08\x01", b"\x0a\x01x\x28\x07"])
+def test_any_bytes_may_be_stored(value: bytes) -> None:
+    async def story() -> None:
+        provider = KmsProvider("vault", Plugin(), FakeClock(), lambda: "uid")
+        await provider.fetch([value])
+        with pytest.raises(SealError):
+            provider.open(value, b"")
+
+    told(story)
+
+
+def test_a_plugin_is_reached_over_its_socket(tmp_path: Path) -> None:
+    async def story() -> None:
+        plugin, socket = Plugin(), tmp_path / "kms.sock"
+        client = GrpcKms(str(socket), 5.0)
+        async with listening(plugin, socket):
+            assert await client.status() == ("v2", "ok", "key-1")
+            encrypted = await client.encrypt("uid", b"seed")
+            assert encrypted == Encrypted(
+                plugin._mixed(b"seed", "key-1"), "key-1", {"a.example.com": b"\0x"}
+            )
+            assert await client.decrypt("uid", encrypted) == b"seed"
+            plugin.failing = "out of order"
+            provider = KmsProvider("vault", client, FakeClock(), lambda: "uid")
+            assert "rpc error: code = UNAVAILABLE desc = out of order" in await provider.check()
+        await client.close()
+        assert "the connection to the plugin is closed" in await provider.check()
+
+    told(story)
+
+
+# Rules that change
+
+
+def test_new_rules_are_taken_if_their_plugins_are_well() -> None:
+    async def story() -> None:
+        plugin = Plugin(failing="no")
+        sealer = at_rest(rule(keys("a")), plugin)
+        sealing = sealer.of(CONFIG_MAPS, PLACE)
+        old = sealing.sealed("a/b", b"x")
+        assert await sealer.replace(rule(KMS, keys("a"))) != ""
+        assert sealing.sealed("a/b", b"x").startswith(b"k8s:enc:aesgcm:v1:a:")
+        plugin.failing = ""
+        assert await sealer.replace(rule(KMS, keys("a"))) == ""
+        assert sealing.plain("a/b", old) == (b"x", True)
+        assert sealing.sealed("a/b", b"x").startswith(b"k8s:enc:kms:v2:vault:")
+        assert sealer.reloads == {"success": 1, "failure": 1}
+        assert sealer.provider_of(GroupResource("", "pods")) is None
+
+    told(story)
+
+
+# In the registry
+
+
+def registry_of(store: MemoryStore, sealer: AtRest | None) -> Registry:
+    rows = [each for each in load() if (each.group, each.name) == ("", "configmaps")]
+    return Registry(store, load(), rows, LoopClock(), Lines(), sealer=sealer)
+
+
+async def names_of(registry: Registry) -> dict[str, str]:
+    await registry.copy.latest(3)
+    return {each.key: each.error for each in registry.collection(CONFIG_MAPS).between()}
+
+
+def test_objects_are_stored_encrypted_and_read_by_every_way() -> None:
+    async def main() -> None:
+        store, plugin = MemoryStore(), Plugin()
+        sealer = at_rest(rule(KMS, keys("a"), IDENTITY), plugin)
+        await sealer.start()
+        async with registry_of(store, sealer) as registry, registry_of(store, None) as blind:
+            maps = registry.collection(CONFIG_MAPS)
+            await registry.copy.latest(3)
+            made = await registry.writes.create(maps, "a/x", config_map("x"))
+            assert isinstance(made, Record)
+            raw = (await store.get(b"/registry/configmaps/a/x")).kv
+            assert raw is not None
+            assert raw.value.startswith(b"k8s:enc:kms:v2:vault:")
+            assert b"uid-a-x" not in raw.value
+            async with registry_of(store, at_rest(rule(KMS), plugin)) as other:
+                assert await names_of(other) == {"a/x": ""}
+                second = other.collection(CONFIG_MAPS)
+                assert second.get("a/x").json == made.json  # type: ignore[union-attr]
+                await registry.writes.create(maps, "a/y", config_map("y"))
+                assert await names_of(other) == {"a/x": "", "a/y": ""}
+                live = await other.history.get(second, "a/y")
+                assert live is not None
+                assert live.name == "y"
+            assert set((await names_of(blind)).values()) == {
+                "the stored object is encrypted, and no key of it is known"
+            }
+            assert not await registry.history.is_stale(maps, "a/x")
+            plugin.key_id = "key-2"
+            await sealer.check()
+            assert await registry.history.is_stale(maps, "a/x")
+
+    run(main())
+
+
+def test_what_could_not_be_read_is_read_once_the_plugin_is_back() -> None:
+    async def main() -> None:
+        store, plugin = MemoryStore(), Plugin()
+        sealer = at_rest(rule(KMS), plugin)
+        await sealer.start()
+        async with registry_of(store, sealer) as registry:
+            maps = registry.collection(CONFIG_MAPS)
+            await registry.copy.latest(3)
+            await registry.writes.create(maps, "a/x", config_map("x"))
+        later = at_rest(rule(KMS), plugin)
+        plugin.failing = "out of order"
+        await later.start()
+        async with registry_of(store, later) as registry:
+            (told,) = (await names_of(registry)).values()
+            assert told.endswith(
+                "not transformable revision=0: failed to decrypt DEK, error: out of order"
+            )
+            plugin.failing = ""
+            assert await later.check() == ""
+            await registry.read_broken_anew()
+            assert await names_of(registry) == {"a/x": ""}
+
+    run(main())

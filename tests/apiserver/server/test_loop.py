@@ -1,0 +1,93 @@
+"""Jobs: once and again, retried, in order, ended."""
+
+import asyncio
+from typing import Any
+
+from kvstack.apiserver.objects import status
+from kvstack.apiserver.server.upkeep import loop
+from kvstack.apiserver.server.upkeep.loop import Job, Jobs
+from kvstore.runtime.log.line_logger import LineLogger
+
+LOG = LineLogger([], "fatal")
+
+
+def run(main: Any) -> None:
+    async def body() -> None:
+        async with asyncio.timeout(10):
+            await main()
+
+    asyncio.run(body())
+
+
+def test_a_job_is_done_once_and_its_followers_wait_for_it() -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        gate = asyncio.Event()
+
+        async def first() -> None:
+            await gate.wait()
+            told.append("first")
+
+        async def second() -> None:
+            told.append("second")
+
+        one = Job("one", first)
+        jobs = Jobs([Job("two", second, after=one), one], LOG)
+        jobs.start()
+        await asyncio.sleep(0)
+        gate.set()
+        await jobs.jobs[0].done.wait()
+        await jobs.stop()
+
+    run(main)
+    assert told == ["first", "second"]
+
+
+def test_a_round_that_fails_is_tried_again(monkeypatch: Any) -> None:
+    monkeypatch.setattr(loop, "RETRY_S", 0.0)
+    rounds: list[int] = []
+
+    async def main() -> None:
+        async def often() -> None:
+            rounds.append(1)
+            if len(rounds) < 3:
+                raise status.timeout("not yet")
+
+        jobs = Jobs([Job("often", often)], LOG)
+        jobs.start()
+        await jobs.jobs[0].done.wait()
+        await jobs.stop()
+
+    run(main)
+    assert len(rounds) == 3
+
+
+def test_the_end_of_a_job_is_done_only_if_it_was_begun() -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        async def nothing() -> None:
+            pass
+
+        async def end_of_one() -> None:
+            told.append("one")
+            raise status.timeout("the store is gone")
+
+        async def end_of_two() -> None:
+            told.append("two")
+
+        async def end_of_three() -> None:
+            told.append("three")
+
+        one = Job("one", nothing, every_s=60, at_end=end_of_one)
+        two = Job("two", nothing, every_s=60, at_end=end_of_two, begins_later=True)
+        three = Job("three", nothing, at_end=end_of_three)
+        jobs = Jobs([one, two, three], LOG)
+        jobs.start()
+        await one.done.wait()
+        await three.done.wait()
+        await jobs.stop()
+
+    run(main)
+    assert told == ["one", "three"]

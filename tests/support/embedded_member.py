@@ -1,0 +1,64 @@
+"""A member in this process whose turns a test can stop for a while.
+
+with EmbeddedMember() as member:
+    async with member.store() as store: ...
+"""
+
+import threading
+from typing import Self
+
+from kvstore import embed
+from kvstore.batch import Inbox, Outbox
+from kvstore.client import ClientOptions, Store
+
+
+class Gate:
+    """A source that lets turns begin or not."""
+
+    def __init__(self) -> None:
+        self._is_open = threading.Event()
+        self._is_open.set()
+
+    def fill(self, inbox: Inbox) -> None:
+        self._is_open.wait()
+
+    def drain(self, out: Outbox) -> None:
+        pass
+
+    def close(self) -> None:
+        self._is_open.clear()
+
+    def open(self) -> None:
+        self._is_open.set()
+
+
+class EmbeddedMember:
+    """One member between its start and its end."""
+
+    def __init__(self, *flags: str) -> None:
+        self._gate = Gate()
+        self._member = embed.start(flags=flags)
+        assert self._member._driver is not None
+        self._member._driver.attach(self._gate)
+
+    def store(self, options: ClientOptions | None = None) -> Store:
+        return self._member.store(options)
+
+    def stall(self) -> None:
+        """Take no turns until it goes on."""
+        self._gate.close()
+
+    def go_on(self) -> None:
+        """Take turns again."""
+        self._gate.open()
+
+    def stop(self) -> None:
+        """End the member; Stores that are open fail from then on."""
+        self.go_on()
+        self._member.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,106 @@
+"""Stores of every kind on every server, for the suite they all pass.
+
+    with place("native-etcd", directory) as there:
+        there.play(scenario)          async def scenario(store): ...
+
+The kinds: `embedded` (a member in this process), `native` and `grpcio` (this project's server by
+either transport of the client), `native-etcd` and `grpcio-etcd` (real etcd 3.5.1).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kvstore.client import ClientOptions, Store, connect, crate
+from tests.support import pausing
+from tests.support.embedded_member import EmbeddedMember
+from tests.support.servers import Server, etcd, ours, running
+
+KINDS = ("embedded", "native", "grpcio", "native-etcd", "grpcio-etcd")
+NETWORK_KINDS = tuple(each for each in KINDS if each != "embedded")
+OUR_KINDS = tuple(each for each in KINDS if not each.endswith("-etcd"))
+PLAY_S = 60.0
+PROGRESS_FLAG = "--watch-progress-notify-interval=200ms"
+
+Scenario = Callable[[Store], Awaitable[None]]
+
+
+@dataclass
+class Place:
+    """Where Stores of one kind can be opened."""
+
+    kind: str
+    server: Server | None = None
+    member: EmbeddedMember | None = None
+
+    @property
+    def is_etcd(self) -> bool:
+        return self.kind.endswith("-etcd")
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.member is not None
+
+    @property
+    def transport(self) -> Any:
+        return self.kind.partition("-")[0]
+
+    def open(self, options: ClientOptions | None = None) -> Store:
+        """Return a Store, not open yet."""
+        options = options or ClientOptions()
+        if self.member is not None:
+            return self.member.store(options)
+        assert self.server is not None
+        options = replace(options, transport=self.transport)
+        return connect([self.server.endpoint], options)
+
+    def play(self, scenario: Scenario, options: ClientOptions | None = None) -> None:
+        """Open a Store and play a scenario on it, in bounded time."""
+
+        async def all_of_it() -> None:
+            async with self.open(options) as store:
+                await asyncio.wait_for(scenario(store), PLAY_S)
+
+        asyncio.run(all_of_it())
+
+    def pause(self) -> None:
+        """Let nothing be answered for now."""
+        if self.member is not None:
+            self.member.stall()
+        else:
+            assert self.server is not None
+            pausing.pause(self.server.pid)
+
+    def resume(self) -> None:
+        """Go on answering."""
+        if self.member is not None:
+            self.member.go_on()
+        else:
+            assert self.server is not None
+            pausing.resume(self.server.pid)
+
+
+def needs_crate(kind: str) -> str:
+    """Return why a kind cannot be tested here; empty if it can."""
+    if kind.startswith("native") and not crate.is_available():
+        return f"the crate was not built: {crate.MISSING}"
+    return ""
+
+
+@contextmanager
+def place(kind: str, directory: Path, *flags: str) -> Iterator[Place]:
+    """Run what a kind needs."""
+    if kind == "embedded":
+        with EmbeddedMember(*flags) as member:
+            yield Place(kind, member=member)
+        return
+    if kind.endswith("-etcd"):
+        old = [each.replace("--watch-progress", "--experimental-watch-progress") for each in flags]
+        server = etcd(directory / "etcd", extra=old)
+    else:
+        server = ours(directory / "ours", extra=list(flags))
+    with running(server):
+        yield Place(kind, server=server)
