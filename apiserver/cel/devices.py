@@ -7,7 +7,9 @@ check_device_selector("1")   → ("invalid", "must evaluate to bool or the unkno
 from functools import lru_cache
 from typing import Final
 
-from kvstack.apiserver.cel.checking.estimates import Path, Range, estimate
+from kvstack.apiserver.cel.checking.call_estimates import Path
+from kvstack.apiserver.cel.checking.estimates import estimate
+from kvstack.apiserver.cel.checking.ranges import Range
 from kvstack.apiserver.cel.checking.scope import Scope
 from kvstack.apiserver.cel.checking.types import (
     BOOL,
