@@ -46,6 +46,7 @@ class Aggregator:
         self._remotes.on_change.append(self._discovery.remotes_changed)
         self._discovery.on_change.append(self._forget)
         site.api.delegates = self._proxy
+        site.metrics.more.append(self._keeper.readings)
         site.discovery.remotes = lambda: self._discovery.versions
         site.openapi.remotes = lambda: self._discovery.openapi
         site.openapi.serve_remote = self._serve_openapi

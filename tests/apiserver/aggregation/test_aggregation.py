@@ -218,6 +218,10 @@ def test_what_another_server_serves(tmp_path: Path) -> None:
             assert f"bad status from https://127.0.0.1:{backend.port}" in found["message"]
             status, body = await ask(world, server, "GET", "/apis/agg.io/v1/things")
             assert (status, body) == (503, b"service unavailable\n")
+            _, page = await ask(world, server, "GET", "/metrics")
+            assert f'aggregator_unavailable_apiservice{{name="{NAME}"}} 1'.encode() in page
+            told = f'aggregator_unavailable_apiservice_total{{name="{NAME}",'
+            assert f'{told}reason="FailedDiscoveryCheck"}}'.encode() in page
             status, _ = await ask(world, server, "DELETE", f"{SERVICES}/{NAME}")
             assert status == 200
             await asyncio.wait_for(_gone(world, server), WAIT_S)
