@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 COMMAND: Final = "kvstack up"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 SERVICE_RANGE: Final = "10.96.0.0/16"
+CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
+"""As kubeadm has them: nodes may join by bootstrap tokens."""
 SWITCH_S: Final = 0.0005
 """How long one thread keeps Python's lock while the other wants it."""
 ABOUT: Final = """\
@@ -58,7 +60,8 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --log-level LEVEL             debug, info, warn or error (default warn)
   --nodes N                     hollow nodes, which run pods without processes (default 0); or
                                 their names, comma-separated
-  --controllers LIST            as of kube-controller-manager: *, name, -name (default *)
+  --controllers LIST            as of kube-controller-manager: *, name, -name
+                                (default {controllers})
   --node-ip IP                  of the node and its pods (default that of this machine)
   --image-dir DIR               images of the node (default DIR/kubernetes/node/images)
   --host-image BOOL             whether host:latest, this machine's files, is one (default true)
@@ -66,7 +69,7 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --without PARTS               what is left to others, of: {parts}
 
 All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
-    parts=", ".join(PARTS)
+    parts=", ".join(PARTS), controllers=CONTROLLERS
 )
 PEER_FLAGS: Final = ("initial-cluster", "listen-peer-urls", "initial-advertise-peer-urls")
 """Of the store: who gives one of them wants a member that other members reach."""
@@ -77,7 +80,7 @@ _OWN: Final = {
     "kubeconfig": "",
     "log-level": "warn",
     "nodes": "0",
-    "controllers": "*",
+    "controllers": CONTROLLERS,
     "without": "",
     "node-ip": "",
     "image-dir": "",
@@ -101,7 +104,7 @@ class StackOptions(NamedTuple):
     """The agents that are left to others."""
     hollow_nodes: tuple[str, ...] = ()
     """Their names."""
-    controllers: str = "*"
+    controllers: str = CONTROLLERS
     node_ip: str = ""
     image_dir: Path | None = None
     has_host_image: bool = True
@@ -233,6 +236,8 @@ def stack_options(own: StackOptions, given: Given) -> Options:
         "service-account-signing-key-file": str(pki / "sa.key"),
         "service-cluster-ip-range": SERVICE_RANGE,
         "authorization-mode": ("Node", "RBAC"),
+        "enable-admission-plugins": ("NodeRestriction",),
+        "enable-bootstrap-token-auth": True,
         "allow-privileged": True,
     }
     options = options_of(Given({**defaults, **given.values}))
