@@ -24,6 +24,7 @@ from cryptography.x509.oid import NameOID
 from kvstack.agents.client.built_in import (
     ALL,
     CONTROLLER_REVISIONS,
+    CRON_JOBS,
     EVENTS,
     LEASES,
     PODS,
@@ -40,6 +41,7 @@ from tests.agents.support.cluster import TestCluster
 Object = dict[str, Any]
 
 _SETTLED_S = 0.4
+_MINUTE_S = 60.0
 _SHORT = {"pods": "po"}
 _PICK = re.compile(r"<pick (\S+) (\S+) (\d+)>")
 _UID = re.compile(r"<uid (\w+)/([^>]+)>")
@@ -116,6 +118,8 @@ class Telling:
             each["at"] for each in self._story.get("differs") or () if each["stage"] == number
         }
         patience_s = self._patience_s * (3 if stage.get("until") else 1)
+        if CRON_JOBS in self._kinds:
+            patience_s += _MINUTE_S  # until a schedule is due
         deadline = asyncio.get_running_loop().time() + patience_s
         settled = 0.0
         while True:
