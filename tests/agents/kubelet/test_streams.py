@@ -50,7 +50,11 @@ class StreamCluster(TestCluster):
     def _options(self) -> Options:
         tls = KubeletTls(str(self.files.cert("client")), str(self.files.key_file("client")))
         return dataclasses.replace(
-            super()._options(), kubelets=tls, kubelet_addresses=("InternalIP",)
+            super()._options(),
+            kubelets=tls,
+            kubelet_addresses=("InternalIP",),
+            authorization_modes=("Node", "RBAC"),
+            enabled_plugins=("NodeRestriction",),
         )
 
 
@@ -70,7 +74,8 @@ def run(
                 root=directory / "node",
                 has_host_image=True,
             )
-            node = RealNode(admin, cluster.clock, lambda: 0.5, cluster.log, options)
+            api = cluster.api("system:node:node-a", "system:nodes")
+            node = RealNode(api, cluster.clock, lambda: 0.5, cluster.log, options)
             await node.start()
             try:
                 await story(cluster)
