@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 COMMAND: Final = "kvstack up"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 SERVICE_RANGE: Final = "10.96.0.0/16"
-CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
+_CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
 """As kubeadm has them: nodes may join by bootstrap tokens."""
 SWITCH_S: Final = 0.0005
 """How long one thread keeps Python's lock while the other wants it."""
@@ -72,7 +72,7 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --without PARTS               what is left to others, of: {parts}
 
 All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
-    parts=", ".join(PARTS), controllers=CONTROLLERS
+    parts=", ".join(PARTS), controllers=_CONTROLLERS
 )
 PEER_FLAGS: Final = ("initial-cluster", "listen-peer-urls", "initial-advertise-peer-urls")
 """Of the store: who gives one of them wants a member that other members reach."""
@@ -83,7 +83,7 @@ _OWN: Final = {
     "kubeconfig": "",
     "log-level": "warn",
     "nodes": "0",
-    "controllers": CONTROLLERS,
+    "controllers": _CONTROLLERS,
     "without": "",
     "node-ip": "",
     "cluster-cidr": "",
@@ -108,7 +108,7 @@ class StackOptions(NamedTuple):
     """The agents that are left to others."""
     hollow_nodes: tuple[str, ...] = ()
     """Their names."""
-    controllers: str = CONTROLLERS
+    controllers: str = _CONTROLLERS
     node_ip: str = ""
     cluster_range: str = ""
     """Of pods; `none`: they share the node's address; empty: one that is free."""
