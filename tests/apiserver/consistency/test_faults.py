@@ -29,7 +29,7 @@ COUNTERS = ("c0", "c1", "c2")
 CALM_S = 0.7  # between faults
 PAUSE_S = 1.5  # of a paused process
 PARTITION_S = 2.5
-SETTLED_S = 40.0
+SETTLED_S = 120.0
 LEAST_WRITES = 20
 
 Fault = Callable[[random.Random], None]
