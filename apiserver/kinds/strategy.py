@@ -153,6 +153,9 @@ class Strategy:
     hidden_annotations: frozenset[str] = frozenset()
     """What stands for fields of the internal version: it is neither in rows of Tables nor where
     metadata is given alone."""
+    is_completed_when_read: bool = False
+    """Whether upstream stores new objects without something that reading adds, so that their first
+    update is written even if it changes nothing."""
     has_table: bool = True
     """Whether objects can be had as Tables."""
     tells_repeated: bool = False

@@ -167,9 +167,12 @@ async def _changed(update: Update, live: Obj | None) -> Obj:
 
 
 async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
-    """Return whether an object is written although nothing changes: as it is to be encrypted."""
+    """Return whether an object is written although nothing changes: otherwise than it is stored."""
+    history = call.env.registry.history
     try:
-        return await call.env.registry.history.is_stale(collection, key)
+        if call.endpoint.main.is_completed_when_read and await history.is_new(collection, key):
+            return True
+        return await history.is_stale(collection, key)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "update") from error
 
