@@ -9,7 +9,8 @@ is this server's own and always available: that is told again when somebody writ
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
@@ -24,6 +25,7 @@ from kvstack.apiserver.registry.view import Change
 from kvstack.apiserver.webhooks.services import SERVICE_NAME, SERVICES, SLICES, Services
 from kvstore.client.errors import StoreError
 from kvstore.logger import Logger
+from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 PERIOD_S: Final = 30.0
 RETRY_S: Final = 1.0
@@ -65,6 +67,10 @@ class AvailabilityKeeper:
         self._wakes: dict[str, asyncio.Event] = {}
         self._users: dict[tuple[str, str], set[str]] = {}
         """The APIServices by the namespace and name of their Service."""
+        self._found: dict[str, Finding] = {}
+        """What was found out last, by APIService."""
+        self._lost: Counter[tuple[str, str]] = Counter()
+        """How often an APIService was found not to be available, by name and reason."""
 
     async def begin(self) -> None:
         """Begin to look."""
@@ -72,6 +78,28 @@ class AvailabilityKeeper:
         view.subscribe(API_SERVICES, self._note)
         view.subscribe(SERVICES, self._note_service)
         view.subscribe(SLICES, self._note_slices)
+
+    def readings(self) -> Iterator[FamilySamples]:
+        """Yield the families of metrics."""
+        yield (
+            "aggregator_unavailable_apiservice",
+            FamilyKind.GAUGE,
+            "Gauge of APIServices which are marked as unavailable broken down by APIService name.",
+            {
+                labels(name=name): 0 if each.is_available else 1
+                for name, each in self._found.items()
+            },
+        )
+        yield (
+            "aggregator_unavailable_apiservice_total",
+            FamilyKind.COUNTER,
+            "Counter of APIServices which are marked as unavailable broken down by APIService name"
+            " and reason.",
+            {
+                labels(name=name, reason=reason): count
+                for (name, reason), count in self._lost.items()
+            },
+        )
 
     def look_again(self) -> None:
         """Look at all servers now."""
@@ -94,6 +122,7 @@ class AvailabilityKeeper:
             for users in self._users.values():
                 users.discard(name)
             if change.object is None:
+                self._found.pop(name, None)
                 task = self._tasks.pop(name, None)
                 if task is not None:
                     task.cancel()
@@ -154,6 +183,10 @@ class AvailabilityKeeper:
             return True
         remote = remote_of(obj)
         finding = _LOCAL if remote is None else await self.find(remote)
+        before = self._found.get(name)
+        if not finding.is_available and (before is None or before.is_available):
+            self._lost[name, finding.reason] += 1
+        self._found[name] = finding
         try:
             await self._tell(obj, finding)
         except (ApiError, StoreError) as error:

@@ -47,7 +47,7 @@ from kvstack.apiserver.policy.authentication.token_chain import TokenChain
 from kvstack.apiserver.policy.authentication.token_file import StaticTokens, read_token_file
 from kvstack.apiserver.policy.authentication.webhook_tokens import WebhookTokens
 from kvstack.apiserver.policy.configured_expressions import compile_about
-from kvstack.apiserver.policy.metrics import ReloadMetrics, token_readings
+from kvstack.apiserver.policy.metrics import ReloadMetrics, certificate_readings, token_readings
 from kvstack.apiserver.policy.ports import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.remote.connection import Connection
 from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls, read_kubeconfig
@@ -104,6 +104,8 @@ class Authenticators:
         self.tokens: Final = TokenChain(members, parts.clock)
         self.client_authorities: Final = _authorities(given.client_ca_file, parts.clock)
         self.proxy_authorities: Final = _authorities(given.proxy_ca_file, parts.clock)
+        clients = self.client_authorities
+        self._certificates: Final = None if clients is None else CertificateUsers(clients)
         self.requests: Final = self._requests()
 
     async def reload(self) -> None:
@@ -139,6 +141,9 @@ class Authenticators:
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families of metrics."""
         yield from self.reload_metrics.readings()
+        yield from self.tokens.metrics.readings()
+        if self._certificates is not None:
+            yield from certificate_readings(self._certificates.left)
         if self._account_tokens is not None and self.legacy_tokens is not None:
             yield from token_readings(self._account_tokens.uses, self.legacy_tokens.uses)
 
@@ -269,12 +274,12 @@ class Authenticators:
                 "anonymous requests are refused because every request would be allowed"
             )
             anonymous = AnonymousSettings(is_enabled=False)
-        proxy, clients = self.proxy_authorities, self.client_authorities
+        proxy = self.proxy_authorities
         return RequestAuthenticator(
             self.tokens,
             self.audiences,
             front_proxy=None if proxy is None else FrontProxy(proxy, self._given.proxies),
-            certificates=None if clients is None else CertificateUsers(clients),
+            certificates=self._certificates,
             anonymous=Anonymous(is_allowed=anonymous.is_enabled, paths=anonymous.paths),
         )
 

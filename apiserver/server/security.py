@@ -12,12 +12,12 @@ from typing import Final
 
 from kvstack.apiserver.policy.admission.assembly import BUILT, Parts, admission_chain
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
+from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
 from kvstack.apiserver.policy.admission.plugins.optional.namespaces import MakeNamespace
 from kvstack.apiserver.policy.admission.plugins.optional.owner_references_permission_enforcement import (  # noqa: E501
     KindMapping,
 )
 from kvstack.apiserver.policy.admission.policies.parameters import FindKind
-from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
 from kvstack.apiserver.policy.admission.webhooks.plugins import WebhookParts
 from kvstack.apiserver.policy.authorization.rbac.escalation import EscalationCheck
 from kvstack.apiserver.policy.expressions.match_conditions import RequestConditions
@@ -118,7 +118,7 @@ class Security:
         make_namespace: MakeNamespace,
         resources_of: KindMapping,
         client: WebhookClient,
-        metrics: WebhookMetrics,
+        metrics: AdmissionMetrics,
         find_kind: FindKind,
     ) -> AdmissionChain:
         """Return the plugins that are on; raises ConfigError. For the parameters see `Parts`."""
@@ -137,7 +137,7 @@ class Security:
             self._clock,
             self._new_uid,
             RequestConditions(self.authorizer),
-            metrics,
+            metrics.webhooks,
             self._logger,
         )
         parts = Parts(
@@ -150,6 +150,7 @@ class Security:
             resources_of,
             webhooks,
             find_kind,
+            metrics,
             options.admission,
         )
         made = self.authorizers

@@ -12,6 +12,7 @@ from typing import Final
 
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings
+from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
 from kvstack.apiserver.policy.admission.plugin import Plugin
 from kvstack.apiserver.policy.admission.plugins import certificates, default_class
 from kvstack.apiserver.policy.admission.plugins.default_toleration_seconds import (
@@ -91,6 +92,7 @@ class Parts:
     webhooks: WebhookParts
     find_kind: FindKind
     """Returns where the objects of a kind are, for parameters of policies."""
+    metrics: AdmissionMetrics
     settings: AdmissionSettings = field(default_factory=AdmissionSettings)
 
 
@@ -172,10 +174,10 @@ _DEFAULT: Final[Mapping[str, Callable[[Parts], Plugin]]] = {
         parts.view, parts.live, parts.clock, parts.settings.limited_resources
     ),
     "MutatingAdmissionPolicy": lambda parts: MutatingAdmissionPolicy(
-        parts.view, parts.live, parts.authorizer, parts.find_kind
+        parts.view, parts.live, parts.authorizer, parts.find_kind, parts.metrics.mutating
     ),
     "ValidatingAdmissionPolicy": lambda parts: ValidatingAdmissionPolicy(
-        parts.view, parts.live, parts.authorizer, parts.find_kind
+        parts.view, parts.live, parts.authorizer, parts.find_kind, parts.metrics.validating
     ),
     "MutatingAdmissionWebhook": lambda parts: MutatingAdmissionWebhook(parts.webhooks),
     "ValidatingAdmissionWebhook": lambda parts: ValidatingAdmissionWebhook(parts.webhooks),
