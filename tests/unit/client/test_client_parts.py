@@ -104,7 +104,7 @@ def test_an_error_of_ours_is_not_kept_back() -> None:
         with pytest.raises(ZeroDivisionError):
             await question.answer()
         asked = SharedQuestion(Asked())
-        waiting = asyncio.create_task(asked.answer())
+        waiting = asyncio.ensure_future(asked.answer())
         await settle()
         asked.close()
         with pytest.raises(ClosedError):
