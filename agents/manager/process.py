@@ -32,7 +32,7 @@ from kvstack.agents.reconcile.manager import Manager, Users
 from kvstack.agents.reconcile.runner import Surroundings
 from kvstack.agents.reconcile.service_accounts import OneUser, ServiceAccountUsers
 from kvstack.apiserver.policy.service_accounts.keys import UnusableKeyError
-from kvstack.apiserver.server.process import (
+from kvstack.apiserver.server.program import (
     FAILED,
     keep_log_of_loop,
     run,

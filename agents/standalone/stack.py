@@ -25,7 +25,8 @@ from kvstack.agents.kubelet.hollow.nodes import names_of
 from kvstack.agents.standalone.parts import PARTS
 from kvstack.apiserver.server.addresses import join_host_port
 from kvstack.apiserver.server.certs.pki import Pki
-from kvstack.apiserver.server.process import FAILED, announce, run, serve_store, version_text
+from kvstack.apiserver.server.process import announce, serve_store
+from kvstack.apiserver.server.program import FAILED, run, version_text
 from kvstack.apiserver.server.settings.command_line import (
     Given,
     UsageError,

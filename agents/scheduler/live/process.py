@@ -34,7 +34,7 @@ from kvstack.agents.scheduler.live.command_line import (
 )
 from kvstack.agents.scheduler.live.scheduler import Scheduler
 from kvstack.agents.scheduler.profile import ConfigurationError
-from kvstack.apiserver.server.process import (
+from kvstack.apiserver.server.program import (
     FAILED,
     keep_log_of_loop,
     run,
