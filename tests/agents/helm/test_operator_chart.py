@@ -1,7 +1,7 @@
 """A chart as operators bring it: a definition, webhooks, a policy, permissions and an object.
 
-Its webhooks are this process's. What the chart forbids and allows changes with its values, goes back
-with a rollback, and ends with the release; its definition stays, as helm leaves it.
+Its webhooks are this process's. What the chart forbids and allows changes with its values, goes
+back with a rollback, and ends with the release; its definition stays, as helm leaves it.
 """
 
 import json
@@ -39,9 +39,9 @@ class Release:
         self.programs = programs
         self._given = ("--set", f"hooks.url={hooks.url}", "--set", f"hooks.ca={hooks.ca}")
 
-    def helm(self, command: str, *values: str) -> None:
+    def helm(self, command: str, *values: str, flags: tuple[str, ...] = ()) -> None:
         given = [word for value in values for word in ("--set", value)]
-        self.programs.helm(command, "one", str(CHART), *self._given, *given)
+        self.programs.helm(command, "one", str(CHART), *self._given, *given, *flags)
 
     def made(self, name: str, **spec: object) -> str:
         """Make a widget; return what refuses it, empty if nothing does."""
@@ -85,7 +85,7 @@ def test_a_chart_that_extends_the_cluster(release: str, tmp_path: Path) -> None:
 
 
 def _install(release: Release) -> None:
-    release.helm("install", "size=3")
+    release.helm("install", "size=3", flags=("--create-namespace",))
     widget = release.programs.get("wd", "one")
     assert widget["spec"] == {"color": "red", "size": 3}
     assert widget["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
