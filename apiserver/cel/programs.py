@@ -1,7 +1,7 @@
 """Compiles expressions and runs them.
 
-environment = Environment(functions=ALL, variables={"self": INT})
-program = compile_expression("self > 1", environment)
+scope = Scope(functions=COMPATIBLE, variables={"self": INT})
+program = compile_expression("self > 1", scope)
 program.evaluate({"self": 5})   → Outcome(True, 2)
 """
 

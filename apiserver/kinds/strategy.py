@@ -146,6 +146,8 @@ class Strategy:
     """Return the fields that a field selector may name, besides those of metadata."""
     cells: Callable[[Obj, float], list[Any]] | None = None
     """(object, now in seconds): return the cells of its row in a Table, in column order."""
+    row_conditions: Callable[[Obj], list[Obj]] | None = None
+    """Return the conditions of the row of an object in a Table."""
     adjust_list_cells: Callable[[Sequence[Obj], Sequence[list[Any]]], None] | None = None
     """(objects, their cells) of a whole list: change what depends on the other objects."""
     row_order: Callable[[Obj], Any] | None = None

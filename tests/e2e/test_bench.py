@@ -89,6 +89,17 @@ def test_api_servers_are_measured(name: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_the_stack_is_measured(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    done = bench("--quick", "stack", f"--work={tmp_path}", f"--results={results}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((results / "stack.json").read_text())
+    assert all(row["kvstore"]["rounds"] for row in found["figures"])
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
 def test_a_program_to_compare_with_must_be_there() -> None:
     done = bench("--quick", "api-server", "--program", "etcd=/nowhere/etcd")
     assert done.returncode == 2
@@ -105,7 +116,8 @@ def test_a_program_to_compare_with_must_be_there() -> None:
         ("objects", "objects: not NAME=COUNT with a count above 0"),
         (
             "subjects=5",
-            "unknown size subjects; there are entries, mib, nodes, objects, pods, watchers",
+            "unknown size subjects; there are entries, many-pods, mib, nodes, objects, pods,"
+            " watchers",
         ),
     ],
 )

@@ -58,10 +58,6 @@ _CONVERSIONS: Final = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
 )
 _FINDERS: Final = frozenset(("find", "findAll"))
-_TYPES: Final = frozenset(
-    ("bool", "bytes", "double", "google.protobuf.Duration", "google.protobuf.Timestamp", "int",
-     "list", "map", "net.CIDR", "net.IP", "null_type", "optional_type", "string", "type", "uint")
-)  # fmt: skip
 
 
 class PlanError(ValueError):

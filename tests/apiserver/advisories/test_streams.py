@@ -26,6 +26,7 @@ from tests.support.raw_http2 import (
     SETTINGS,
     frame,
 )
+from tests.support.tcp_listener import TcpListener
 
 PODS = "/api/v1/namespaces/default/pods"
 UPGRADE = (
@@ -45,16 +46,11 @@ class Kubelet:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        try:
-            self.received += await reader.readuntil(b"\r\n\r\n")
-            writer.write(self.answer)
-            await writer.drain()
-            while data := await reader.read(1 << 16):
-                self.received += data
-        except (OSError, asyncio.IncompleteReadError):
-            return
-        finally:
-            writer.close()
+        self.received += await reader.readuntil(b"\r\n\r\n")
+        writer.write(self.answer)
+        await writer.drain()
+        while data := await reader.read(1 << 16):
+            self.received += data
 
 
 @pytest.fixture(scope="module")
@@ -80,23 +76,19 @@ def pod(target: Target) -> str:
 @asynccontextmanager
 async def kubelet(target: Target, tls: ssl.SSLContext, answer: bytes) -> AsyncIterator[Kubelet]:
     made = Kubelet(answer)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
-    port = server.sockets[0].getsockname()[1]
-    status = {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-    }
-    found = await target.sent(
-        "PATCH",
-        "/api/v1/nodes/n/status",
-        {"status": status},
-        content_type="application/merge-patch+json",
-    )
-    assert found.code == 200, found.body
-    try:
+    async with TcpListener(made.serve, tls=tls) as server:
+        status = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": server.port}},
+        }
+        found = await target.sent(
+            "PATCH",
+            "/api/v1/nodes/n/status",
+            {"status": status},
+            content_type="application/merge-patch+json",
+        )
+        assert found.code == 200, found.body
         yield made
-    finally:
-        server.close()
 
 
 def test_cve_2018_1002105_a_stream_that_did_not_begin(

@@ -138,11 +138,11 @@ async def ask(
     return status, json.loads(answer) if answer.startswith(b"{") else answer
 
 
-async def condition(world: World, server: ApiServer, reason: str) -> Obj:
+async def condition(world: World, server: ApiServer, reason: str, name: str = NAME) -> Obj:
     """Return the condition once it has a reason."""
     async with asyncio.timeout(WAIT_S):
         while True:
-            _, found = await ask(world, server, "GET", f"{SERVICES}/{NAME}")
+            _, found = await ask(world, server, "GET", f"{SERVICES}/{name}")
             for each in found["status"].get("conditions") or ():
                 if each["reason"] == reason:
                     return dict(each)
@@ -202,6 +202,29 @@ async def register(world: World, server: ApiServer, backend: Backend) -> None:
     )
     found = await condition(world, server, "Passed")
     assert (found["status"], found["message"]) == ("True", "all checks passed")
+
+
+def test_what_this_server_serves_is_always_available(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        server = await world.start(options(world.directory))
+        name = "v1.own.io"
+        spec = {"group": "own.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
+        own = {"metadata": {"name": name}, "spec": spec}
+        status, made = await ask(world, server, "POST", SERVICES, own)
+        assert status == 201, made
+        for conditions in ([], [{"type": "Available", "status": "False", "reason": "x"}]):
+            _, stored = await ask(world, server, "GET", f"{SERVICES}/{name}")
+            changed = {**stored, "status": {"conditions": conditions}}
+            status, told = await ask(world, server, "PUT", f"{SERVICES}/{name}/status", changed)
+            assert status == 200, told
+            assert all(each["status"] == "False" for each in told["status"].get("conditions", ()))
+            found = await condition(world, server, "Local", name)
+            assert (found["status"], found["message"]) == (
+                "True",
+                "Local APIServices are always available",
+            )
+
+    run(tmp_path, main)
 
 
 def test_what_another_server_serves(tmp_path: Path) -> None:

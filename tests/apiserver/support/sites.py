@@ -53,6 +53,13 @@ class Headers:
 
 
 @dataclass
+class Running:
+    """Who runs a handler: a task of its own."""
+
+    task: asyncio.Task[None]
+
+
+@dataclass
 class Kept:
     """An answer as it went out; it is the transport of itself."""
 
@@ -140,7 +147,7 @@ class Api:
         kept = Kept()
         request = self.request(method, target, body, token, headers)
         task = asyncio.ensure_future(self.site.api(request, kept.answer))
-        kept.answer.task = task
+        kept.answer.waiting = Running(task)
         return kept, task
 
     @staticmethod
