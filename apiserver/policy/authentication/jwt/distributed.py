@@ -134,16 +134,17 @@ class ClaimResolver:
         def known() -> Claims | None:
             return signed_claims(unverified, keys.known(unverified.key_id, unverified.algorithm))
 
+        now_s = self._clock.unix_ms() / 1000
         try:
             found = known()
             if found is None and await keys.refresh():
                 found = known()
-            if found is None:
-                raise AuthenticationError("failed to verify signature")
-            check_claims(found, unverified.issuer, settings.audiences, self._clock.unix_ms() / 1000)
+            if found is not None:
+                check_claims(found, unverified.issuer, settings.audiences, now_s)
+                return found
         except AuthenticationError as error:
             raise _failed(f"verify distributed claim token: {error}") from error
-        return found
+        raise _failed("verify distributed claim token: failed to verify signature")
 
     async def _keys_of(self, issuer: str) -> IssuerKeys:
         """Return the keys of an issuer; the longest known issuer is forgotten for a new one."""
