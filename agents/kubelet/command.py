@@ -18,7 +18,7 @@ import yaml
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import bootstrap
+from kvstack.agents.kubelet import bootstrap, resolv_conf
 from kvstack.agents.kubelet.configuration import (
     FLAGS,
     ConfigurationFileError,
@@ -235,32 +235,10 @@ def _summed(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
 
 def node_names(configuration: Object) -> NodeNames:
     """Return how names are resolved, by the configuration and the node's own file."""
-    servers, searches, options = read_resolv_conf(configuration["resolvConf"])
+    servers, searches, options = resolv_conf.read(configuration["resolvConf"])
     return NodeNames(
         configuration["clusterDNS"], configuration["clusterDomain"], servers, searches, options
     )
-
-
-def read_resolv_conf(path: str) -> tuple[list[str], list[str], list[str]]:
-    """Return servers, searches and options of a file; without one: the machine itself."""
-    if not path:
-        return ["127.0.0.1"], ["."], []
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    servers: list[str] = []
-    searches: list[str] = []
-    options: list[str] = []
-    for line in lines:
-        words = line.split()
-        if words[:1] == ["nameserver"]:
-            servers += words[1:2]
-        elif words[:1] == ["search"]:
-            searches = words[1:]
-        elif words[:1] == ["options"]:
-            options = words[1:]
-    return servers, searches, options
 
 
 async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger) -> None:

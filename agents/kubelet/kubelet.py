@@ -295,7 +295,9 @@ class Kubelet:
                 self._queue.forget(uid)
             except (ApiError, UnreachableError) as error:
                 self._queue.add_rate_limited(uid)
-                self._logger.debug("a pod was not synced", pod=uid, error=str(error))
+                is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
+                say = self._logger.debug if is_usual else self._logger.warning
+                say("a pod was not synced", pod=uid, error=str(error))
             except Exception as error:
                 self._queue.add_rate_limited(uid)
                 self._logger.error("a pod was not synced", pod=uid, error=repr(error))

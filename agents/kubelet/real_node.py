@@ -24,9 +24,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet import bootstrap, node
+from kvstack.agents.kubelet import bootstrap, node, resolv_conf
 from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.pods.sandboxes import NodeNames
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.process_runtime import (
     SHARED,
@@ -113,6 +114,7 @@ class RealNode:
                 options.ip,
                 options.root,
                 options.port,
+                names=_names(),
                 status=StatusOptions(labels=options.labels),
                 ignores_limits=options.ignores_limits,
             ),
@@ -208,6 +210,12 @@ class RealNode:
 
     def _ended(self, uid: str) -> None:
         self.kubelet.container_ended(uid)
+
+
+def _names() -> NodeNames:
+    """Return how pods resolve names where nothing is said of it: as their node does."""
+    found = resolv_conf.for_pods()
+    return NodeNames(servers=found.servers, searches=found.searches, options=found.options)
 
 
 def _existing(path: Path) -> Path:
