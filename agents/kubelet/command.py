@@ -29,9 +29,11 @@ from kvstack.agents.kubelet.configuration import (
     without_effect,
 )
 from kvstack.agents.kubelet.housekeeping import KeepingOptions
+from kvstack.agents.kubelet.image_garbage import ImageOptions
 from kvstack.agents.kubelet.kubelet import KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
+from kvstack.agents.kubelet.pressures import EvictionOptions
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
 from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static_pods import StaticSettings
@@ -197,11 +199,13 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
             configuration["registerNode"],
         ),
         KeepingOptions(
-            configuration["evictionHard"],
-            seconds(configuration, "evictionPressureTransitionPeriod"),
-            configuration["imageGCHighThresholdPercent"],
-            configuration["imageGCLowThresholdPercent"],
-            seconds(configuration, "imageMinimumGCAge"),
+            _evictions(configuration),
+            ImageOptions(
+                configuration["imageGCHighThresholdPercent"],
+                configuration["imageGCLowThresholdPercent"],
+                seconds(configuration, "imageMinimumGCAge"),
+                seconds(configuration, "imageMaximumGCAge"),
+            ),
             quantity(configuration["containerLogMaxSize"]),
             configuration["containerLogMaxFiles"],
         ),
@@ -222,6 +226,18 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         configuration=configuration,
         pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
         network=own["pod-network"],
+    )
+
+
+def _evictions(configuration: Object) -> EvictionOptions:
+    periods = configuration["evictionSoftGracePeriod"]
+    return EvictionOptions(
+        configuration["evictionHard"],
+        configuration["evictionSoft"],
+        {signal: seconds(periods, signal) for signal in periods},
+        configuration["evictionMinimumReclaim"],
+        seconds(configuration, "evictionPressureTransitionPeriod"),
+        float(configuration["evictionMaxPodGracePeriod"]),
     )
 
 

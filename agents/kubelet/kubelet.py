@@ -119,7 +119,8 @@ class Kubelet:
             options.names,
             options.seccomp_default,
         )
-        allocatable = node.allocatable(machine, options.pods_max, options.reserved)
+        hard = options.keeping.evictions.hard
+        allocatable = node.allocatable(machine, options.pods_max, options.reserved, hard)
         self.prober: Final = Prober(runtime, clock, chance, self._warn)
         self._images = ImageManager(api, runtime, clock, self._event)
         self._volumes = PodVolumes(api, clock, chance, allocatable)
@@ -167,7 +168,13 @@ class Kubelet:
         options = self.options
         runtime = f"{self.runtime.name}://{self.runtime.version}"
         own = node.Self(
-            options.name, options.ip, self.port, options.pods_max, runtime, options.reserved
+            options.name,
+            options.ip,
+            self.port,
+            options.pods_max,
+            runtime,
+            options.reserved,
+            options.keeping.evictions.hard,
         )
         await self.node.register(own)
         self._leases.keep(self.node.object)
