@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -79,6 +79,8 @@ class OverHttp:
         """Ask the server at an URL; ca: PEM of the authorities to believe (empty: the system's)."""
         self._server = server.rstrip("/")
         self._credentials = credentials
+        self._ca = ca
+        self._insecure = insecure
         self._tls = _tls(credentials, ca, insecure=insecure) if server.startswith("https") else None
         self._server_name = server_name or None
         self._token = credentials.token
@@ -127,11 +129,21 @@ class OverHttp:
         """Ask with another token from now on."""
         self._token = token
 
+    async def use_certificate(self, certificate: bytes, key: bytes) -> None:
+        """Ask with another certificate (PEM) from now on; what is under way is broken off.
+
+        Raises ssl.SSLError for what is no certificate.
+        """
+        credentials = replace(self._credentials, certificate=certificate, key=key)
+        self._tls = _tls(credentials, self._ca, insecure=self._insecure)
+        self._credentials = credentials
+        await self.close()
+
     async def close(self) -> None:
         """Give up all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     def _current_token(self) -> str:
         if self._credentials.token_file:

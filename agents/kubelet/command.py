@@ -8,7 +8,7 @@ import asyncio
 import random
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
@@ -17,8 +17,9 @@ import yaml
 
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
+from kvstack.agents.client.over_http import OverHttp
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import bootstrap, resolv_conf
+from kvstack.agents.kubelet import bootstrap, certificates, resolv_conf
 from kvstack.agents.kubelet.configuration import (
     FLAGS,
     ConfigurationFileError,
@@ -35,6 +36,7 @@ from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.pressures import EvictionOptions
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
+from kvstack.agents.kubelet.rotation import CLIENT_KIND, Rotation
 from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static_pods import StaticSettings
 from kvstore.errors import ConfigError
@@ -70,7 +72,7 @@ _OWN: Final = {
 }
 # Flags of kubelet that have no effect here.
 _TAKEN_NAMES: Final = """
-    v rotate-certificates enable-server cloud-provider image-credential-provider-config
+    v enable-server cloud-provider image-credential-provider-config
     image-credential-provider-bin-dir runtime-cgroups pod-infra-container-image fail-swap-on
     cgroup-driver feature-gates read-only-port sync-frequency logging-format vmodule
     hairpin-mode
@@ -264,16 +266,37 @@ async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger)
         loop.add_signal_handler(each, stop.set)
     clock, chance = SystemClock(), random.SystemRandom().random
     kubeconfig = Path(own["kubeconfig"])
+    pki = options.pki or options.root / "pki"
     if own["bootstrap-kubeconfig"]:
-        pki = options.pki or options.root / "pki"
         await bootstrap.ensure(own["bootstrap-kubeconfig"], kubeconfig, pki, options.name, clock)
-    cluster = load(kubeconfig)
-    api = Api(connect(cluster), Options(user_agent="kvstack-kubelet"))
+    transport = connect(load(kubeconfig))
+    api = Api(transport, Options(user_agent="kvstack-kubelet"))
     node = RealNode(api, clock, chance, log, options)
+    rotation: asyncio.Task[None] | None = None
     try:
+        if options.configuration["rotateCertificates"]:
+            use = used_by(transport)
+            kept = certificates.current(pki, certificates.CLIENT)
+            if certificates.is_good(kept, clock.now_s()):
+                await use(kept)
+            work = Rotation(api, CLIENT_KIND, pki, options.name, (), use, clock, chance, log).run()
+            rotation = loop.create_task(work, name="rotation of the client certificate")
         await node.start()
         log.info("the node is ready", name=options.name)
         await stop.wait()
     finally:
+        if rotation is not None:
+            rotation.cancel()
+            await asyncio.gather(rotation, return_exceptions=True)
         await node.stop()
         await api.close()
+
+
+def used_by(transport: OverHttp) -> Callable[[Path], Awaitable[None]]:
+    """Return what lets a transport ask with the certificate and key of a file."""
+
+    async def use(file: Path) -> None:
+        pem = await asyncio.to_thread(file.read_bytes)
+        await transport.use_certificate(pem, pem)
+
+    return use

@@ -69,6 +69,7 @@ DEFAULTS: Final[Object] = {
     "tlsCertFile": "",
     "tlsPrivateKeyFile": "",
     "serverTLSBootstrap": False,
+    "rotateCertificates": False,
     "registerNode": True,
     "registerWithTaints": [],
     "providerID": "",
@@ -77,7 +78,7 @@ DEFAULTS: Final[Object] = {
 """What has an effect here."""
 
 _IGNORED_NAMES: Final = """
-    readOnlyPort nodeLeaseDurationSeconds rotateCertificates enableServer syncFrequency
+    readOnlyPort nodeLeaseDurationSeconds enableServer syncFrequency
     tlsCipherSuites tlsMinVersion tlsCurvePreferences registryPullQPS registryBurst
     eventRecordQPS eventBurst enableDebuggingHandlers enableContentionProfiling oomScoreAdj
     streamingConnectionIdleTimeout volumeStatsAggPeriod kubeletCgroups
@@ -137,6 +138,8 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "kube-reserved": ("kubeReserved",),
     "tls-cert-file": ("tlsCertFile",),
     "tls-private-key-file": ("tlsPrivateKeyFile",),
+    "rotate-certificates": ("rotateCertificates",),
+    "rotate-server-certificates": ("serverTLSBootstrap",),
     "register-node": ("registerNode",),
     "register-with-taints": ("registerWithTaints",),
     "provider-id": ("providerID",),

@@ -57,7 +57,9 @@ class StatusWriter:
 
 def _patch(status: Object) -> Object:
     """Return a status as a patch: addresses take the place of those of before."""
-    whole = {name: [*status[name], {"$patch": "replace"}] for name in _REPLACED if name in status}
+    whole: Object = {
+        name: [*status[name], {"$patch": "replace"}] for name in _REPLACED if name in status
+    }
     return {**status, **whole}
 
 
