@@ -221,6 +221,16 @@ def compressed(body: bytes) -> bytes:
     return packer.compress(body) + packer.flush()
 
 
+def compressed_part(events: bytes) -> bytes:
+    """Return a part of a stream as a member of gzip of its own.
+
+    The data is flushed before the member ends: Go's readers hand out what they have only then, and
+    would otherwise wait for the next member first.
+    """
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    return packer.compress(events) + packer.flush(zlib.Z_SYNC_FLUSH) + packer.flush()
+
+
 def warning_headers(warnings: Sequence[str]) -> Headers:
     """Return the headers of warnings: each once, all of them cut where they would be too long."""
     texts: list[str] = []

@@ -17,6 +17,7 @@ from tests.apiserver.advisories.target import ADMIN, BOB, Target, parsed
 from tests.support.certificates import Authority
 from tests.support.hanging_up import hang_up
 from tests.support.raw_http2 import (
+    CONTINUATION,
     END_HEADERS,
     END_STREAM,
     HEADERS,
@@ -164,10 +165,10 @@ def test_streams_without_the_right_to(
     target.run(main())
 
 
-@pytest.mark.parametrize("attack", ["reset", "ping", "settings", "open"])
+@pytest.mark.parametrize("attack", ["reset", "ping", "settings", "open", "headers"])
 def test_cve_2019_9512_9514_9515_and_2023_44487_floods(target: Target, attack: str) -> None:
-    """Streams that are opened and reset at once, pings and settings without end, kept a server
-    busy or filled its memory with answers."""
+    """Streams that are opened and reset at once, pings, settings and headers without end, kept a
+    server busy or filled its memory with answers."""
     encoder = hpack.Encoder()
     block = encoder.encode(
         [
@@ -192,6 +193,10 @@ def test_cve_2019_9512_9514_9515_and_2023_44487_floods(target: Target, attack: s
                 writer.write(frame(PING, 0, 0, b"12345678"))
             elif attack == "settings":
                 writer.write(frame(SETTINGS, 0, 0))
+            elif (
+                attack == "headers"
+            ):  # CVE-2023-45288: the first of one request, and never the last
+                writer.write(frame(CONTINUATION if number else HEADERS, 0, 1, block))
             else:
                 writer.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, block))
                 if attack == "reset":
