@@ -12,12 +12,12 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import aiohttp
-from yarl import URL
+from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.client.transport import UnreachableError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _TOKEN_AGE_S: Final = 60.0
 _CONNECTIONS_MAX: Final = 100
@@ -40,7 +40,7 @@ class _Response:
 
     __slots__ = ("_response", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: "aiohttp.ClientResponse") -> None:
         self._response = response
         self.status = response.status
 
@@ -48,12 +48,16 @@ class _Response:
         return self._response.headers.get(name, "")
 
     async def read(self) -> bytes:
+        import aiohttp
+
         try:
             return await self._response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(_text(error)) from error
 
     async def pieces(self) -> AsyncIterator[bytes]:
+        import aiohttp
+
         try:
             async for piece in self._response.content.iter_any():
                 yield piece
@@ -94,6 +98,10 @@ class OverHttp:
         timeout_s: float,
     ) -> _Response:
         """Send a request."""
+        # Loaded by the first request: agents beside the API server ask it without a socket.
+        import aiohttp
+        from yarl import URL
+
         token = self._current_token()
         if token:
             headers = [*headers, ("Authorization", f"Bearer {token}")]

@@ -12,17 +12,18 @@ in the words of Go's client.
 import asyncio
 import ssl
 from collections import OrderedDict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import orjson
-from yarl import URL
 
 from kvstack.apiserver.objects.text.go_text import quote
 from kvstack.apiserver.webhooks.places import Place
 from kvstack.apiserver.webhooks.services import Services
 from kvstack.apiserver.webhooks.sessions import ServiceSession
 from kvstack.apiserver.webhooks.tls import client_context
+
+if TYPE_CHECKING:
+    import aiohttp
 
 ANSWER_BYTES_MAX: Final = 16 << 20
 _CONTEXTS_MAX: Final = 256
@@ -95,6 +96,9 @@ class WebhookClient:
         await self._session.close()
 
     async def _twice(self, place: Place, url: str, body: bytes, bytes_max: int) -> Answer:
+        # Loaded by the first question, since most servers never ask one.
+        import aiohttp
+
         try:
             return await self._send(place, url, body, bytes_max)
         except aiohttp.ServerDisconnectedError:
@@ -105,6 +109,9 @@ class WebhookClient:
                 raise CallError(f"Post {quote(url)}: EOF") from None
 
     async def _send(self, place: Place, url: str, body: bytes, bytes_max: int) -> Answer:
+        import aiohttp
+        from yarl import URL
+
         try:
             context = self._context(place.ca)
         except ValueError as error:
@@ -133,7 +140,7 @@ class WebhookClient:
         return found
 
 
-async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+async def _read(response: "aiohttp.ClientResponse", bytes_max: int) -> bytes:
     """Return a body; raises CallError if it is too large."""
     if (response.content_length or 0) > bytes_max:
         response.close()
