@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kvstack.apiserver.policy.ports import Decision
-from kvstore.histograms import NANOSECOND_S, Histogram, exponential
+from kvstore.histograms import NANOSECOND_S, PROMETHEUS_BOUNDS, Histogram, exponential
 from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 _BOUNDS: Final = exponential(0.001, 2, 15)
@@ -185,6 +185,51 @@ def decision_readings(counts: Iterable[tuple[Decided, int]]) -> Iterator[FamilyS
             for (name, is_allowed), count in counts
         },
     )
+
+
+def certificate_readings(left: Histogram) -> Iterator[FamilySamples]:
+    """Yield for how long client certificates of requests were still good, in seconds."""
+    yield (
+        "apiserver_client_certificate_expiration_seconds",
+        FamilyKind.HISTOGRAM,
+        "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+        left.copy(),
+    )
+
+
+class TokenMetrics:
+    """Counts who had a bearer token, and whether that was remembered."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.hits = 0
+        """Answered by what was remembered, in no time."""
+        self.waiting = 0
+        """Those that somebody is asked about now."""
+        self._missed: Final = Histogram(PROMETHEUS_BOUNDS)
+        self._fetches: Final[Counter[str]] = Counter()
+
+    def missed(self, took_ns: int, *, is_known: bool) -> None:
+        """Count a token that authenticators were asked about; is_known: one of them knew it."""
+        self._missed.add(took_ns * NANOSECOND_S)
+        self._fetches["ok" if is_known else "error"] += 1
+
+    def readings(self) -> Iterator[FamilySamples]:
+        """Yield the families; upstream has no texts of help for them."""
+        prefix = "authentication_token_cache"
+        remembered = Histogram(PROMETHEUS_BOUNDS)
+        remembered.add(0.0, self.hits)
+        durations = {
+            labels(status="hit"): remembered,
+            labels(status="miss"): self._missed.copy(),
+        }
+        yield f"{prefix}_request_duration_seconds", FamilyKind.HISTOGRAM, "", durations
+        totals = {status: sum(each.counts) for status, each in durations.items()}
+        yield f"{prefix}_request_total", FamilyKind.COUNTER, "", totals
+        fetches = {labels(status=status): count for status, count in self._fetches.items()}
+        yield f"{prefix}_fetch_total", FamilyKind.COUNTER, "", fetches
+        waiting = {labels(status="in_flight"): self.waiting}
+        yield f"{prefix}_active_fetch_count", FamilyKind.GAUGE, "", waiting
 
 
 _LEGACY: Final = {

@@ -5,7 +5,6 @@ await why(services, error, url)         what went wrong, as Go says it
 """
 
 import socket
-import ssl
 from typing import Final
 
 import aiohttp
@@ -13,12 +12,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from typing_extensions import override
 from yarl import URL
 
+from kvstack.apiserver.webhooks import faults
 from kvstack.apiserver.webhooks.places import service_of
-from kvstack.apiserver.webhooks.services import ServiceError, Services
-from kvstack.apiserver.webhooks.tls import verification_text
+from kvstack.apiserver.webhooks.services import Services
 
 _KEEP_S: Final = 90.0
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 
 
 def make_session(services: Services) -> aiohttp.ClientSession:
@@ -38,16 +36,20 @@ def make_session(services: Services) -> aiohttp.ClientSession:
 
 async def why(services: Services, error: Exception, url: URL) -> str:
     """Return what went wrong on the way, as Go says it."""
+    cause: Exception = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            service, port = service_of(error.host), error.port or 0
-            address = (error.host, port)
-            if service is not None:
-                address = services.endpoints(*service, port)[0]
-            return await verification_text(cause, error.host, address)
-        return str(cause)
-    return _text(error, url)
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+    elif isinstance(error, aiohttp.ServerDisconnectedError):
+        return faults.CLOSED
+    elif isinstance(error, aiohttp.ClientPayloadError):
+        return faults.TORN
+    elif isinstance(error, aiohttp.ClientResponseError):
+        return faults.MALFORMED
+    if cause is not error and isinstance(cause, OSError):
+        return await faults.dial_text(cause, url.host or "", url.port or 0, services)
+    return str(cause) or type(cause).__name__
 
 
 class _Resolver(AbstractResolver):
@@ -79,31 +81,3 @@ class _Resolver(AbstractResolver):
     @override
     async def close(self) -> None:
         await self._others.close()
-
-
-def _text(error: Exception, url: URL) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return _dial_text(error.os_error, url)
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "EOF"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return "unexpected EOF"
-    if isinstance(error, aiohttp.ClientResponseError):
-        return "net/http: HTTP/1.x transport connection broken: malformed HTTP response"
-    return str(error) or type(error).__name__
-
-
-def _dial_text(error: OSError, url: URL) -> str:
-    if isinstance(error, ServiceError):
-        return str(error)
-    if isinstance(error, ssl.SSLError):
-        if error.reason in _NO_TLS:
-            return "http: server gave HTTP response to HTTPS client"
-        return f"tls: {error.reason or error}"
-    host = url.host or ""
-    if isinstance(error, socket.gaierror):
-        return f"dial tcp: lookup {host}: no such host"
-    shown = f"[{host}]" if ":" in host else host
-    if isinstance(error, ConnectionRefusedError):
-        return f"dial tcp {shown}:{url.port}: connect: connection refused"
-    return f"dial tcp {shown}:{url.port}: {error.strerror or error}"

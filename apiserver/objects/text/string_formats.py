@@ -72,9 +72,7 @@ def _plain(name: str) -> str:
 
 
 def _matches(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a text matches; compiled at the first, for it takes long."""
-
-    @cache
+    @cache  # at the first use: some of them take as long as a tenth of a start
     def compiled() -> Pattern:
         return compile_pattern(pattern)
 
