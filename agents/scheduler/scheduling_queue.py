@@ -31,9 +31,6 @@ from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 Place: TypeAlias = Literal["active", "back-off", "error", "unschedulable", "in flight"]
 
 GATES: Final = "SchedulingGates"
-_MAX_UNSCHEDULABLE_S: Final = 300.0
-"""A pod that waited so long for an event is tried again without one."""
-
 _SWEEP_S: Final = 30.0
 """How often such pods are looked for."""
 
@@ -66,8 +63,13 @@ class SchedulingQueue:
         initial_back_off_s: float = 1.0,
         max_back_off_s: float = 10.0,
         gate_of: Callable[[PodInfo], str] = lambda _: "",
+        max_unschedulable_s: float = 300.0,
     ) -> None:
-        """gate_of: returns the name of a gate that holds a pod back, besides its own gates."""
+        """gate_of: returns the name of a gate that holds a pod back, besides its own gates.
+
+        max_unschedulable_s: a pod that waited so long for an event is tried without one.
+        """
+        self._max_unschedulable_s = max_unschedulable_s
         self._initial_s = initial_back_off_s
         self._max_s = max_back_off_s
         self._gate_of = gate_of
@@ -281,7 +283,7 @@ class SchedulingQueue:
         if now_s < self._late_check_s:
             return
         self._late_check_s = now_s + _SWEEP_S
-        limit = now_s - _MAX_UNSCHEDULABLE_S
+        limit = now_s - self._max_unschedulable_s
         late = [
             each for each in self._unschedulable.values() if each.since_s < limit and not each.gate
         ]

@@ -84,7 +84,10 @@ class Scheduler:
         }
         """Profiles that give pods devices."""
         self.queue: Final = SchedulingQueue(
-            config.initial_back_off_s, config.max_back_off_s, self._gate_of
+            config.initial_back_off_s,
+            config.max_back_off_s,
+            self._gate_of,
+            config.max_unschedulable_s,
         )
         self._feed = Feed(informers, self.cluster, self.queue, config.profiles, clock, self._wake)
         self._binder = Binder(api, self.cluster.storage, clock, config.bind_timeout_s)
@@ -242,6 +245,8 @@ class Scheduler:
     ) -> None:
         pod = waiting.info
         try:
+            if wanted or changed:
+                await self._status.nominate(pod, node)
             await self._claims.bind(pod, wanted)
             await self._binder.bind_volumes(pod, changed)
             async with self._has_room:
@@ -270,7 +275,7 @@ class Scheduler:
         newest = self._feed.waiting_pod(pod.key, pod.uid)
         if newest is not None:
             self.queue.back_failed(newest, waiting, self._clock.now_s())
-            self._tell(newest, _ERROR, text, nominated=None)
+            self._tell(newest, _ERROR, text, nominated="")
         self._wake()
 
     # Pods that no node will take.
