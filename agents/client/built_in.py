@@ -15,7 +15,6 @@ _STORAGE: Final = "storage.k8s.io"
 CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 ENDPOINTS: Final = ResourceType("", "v1", "endpoints", "Endpoints")
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
-LIMIT_RANGES: Final = ResourceType("", "v1", "limitranges", "LimitRange")
 NAMESPACES: Final = ResourceType("", "v1", "namespaces", "Namespace", is_namespaced=False)
 NODES: Final = ResourceType("", "v1", "nodes", "Node", is_namespaced=False)
 PERSISTENT_VOLUME_CLAIMS: Final = ResourceType(

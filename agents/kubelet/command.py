@@ -33,6 +33,7 @@ from kvstack.agents.kubelet.kubelet import KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
+from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static_pods import StaticSettings
 from kvstore.errors import ConfigError
 from kvstore.runtime.log.line_logger import LEVELS, LineLogger, open_logger
@@ -55,6 +56,11 @@ _OWN: Final = {
         "volumes, layers, certificates, and the folder of images",
     ),
     "cert-dir": ("", "of certificates (default: pki in --root-dir)"),
+    "pod-network": (
+        "auto",
+        "of a node of processes: bridge (each pod has an address of the node's podCIDR), host "
+        "(pods share the node's), or auto: bridge once there is a podCIDR",
+    ),
     "image-dir": ("", "images of a node of processes (default: images in --root-dir)"),
     "host-image": ("false", "whether host:latest, the machine's own files, is an image"),
     "ignore-limits": ("false", "take pods with limits where none can be enforced"),
@@ -134,6 +140,8 @@ def split_flags(
             taken.append(f"--{name}")
     if own["log-level"] not in LEVELS:
         raise FlagError(f"--log-level {own['log-level']}: one of {', '.join(LEVELS)}")
+    if own["pod-network"] not in (AUTOMATIC, BRIDGE, SHARED):
+        raise FlagError(f"--pod-network {own['pod-network']}: {AUTOMATIC}, {BRIDGE} or {SHARED}")
     if not own["kubeconfig"]:
         raise FlagError("--kubeconfig is required: a node without an API server is not supported")
     return own, flags, taken
@@ -213,6 +221,7 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         image_endpoint=configuration["imageServiceEndpoint"],
         configuration=configuration,
         pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
+        network=own["pod-network"],
     )
 
 

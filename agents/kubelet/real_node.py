@@ -28,7 +28,11 @@ from kvstack.agents.kubelet import bootstrap, node
 from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.runtime.process.images import Images
-from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessOptions, ProcessRuntime
+from kvstack.agents.kubelet.runtime.process.process_runtime import (
+    SHARED,
+    ProcessOptions,
+    ProcessRuntime,
+)
 from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.server import KubeletServer
@@ -73,6 +77,8 @@ class RealNodeOptions:
     """What /configz shows, and what says how clients are known."""
     pki: Path | None = None
     """Of certificates; None: in the root."""
+    network: str = SHARED
+    """How pods that are processes are connected (`process_runtime`)."""
     port_may_differ: bool = False
     """Whether any port will do where the wanted one is taken."""
 
@@ -135,7 +141,12 @@ class RealNode:
             )
             return CriRuntime(engine, self._clock, self._logger, self._ended)
         images = Images(options.images or options.root / "images", has_host=options.has_host_image)
-        settings = ProcessOptions(options.root, ends_with_node=options.ends_with_node)
+        settings = ProcessOptions(
+            options.root,
+            ends_with_node=options.ends_with_node,
+            node_ip=options.ip,
+            network=options.network,
+        )
         return ProcessRuntime(settings, images, self._clock, self._ended)
 
     async def start(self) -> None:

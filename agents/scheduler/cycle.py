@@ -18,7 +18,6 @@ from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
-Object: TypeAlias = dict[str, Any]
 Rows: TypeAlias = slice | IntArray
 
 SCORE_MAX: Final = 100

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from kvstack.apiserver.cel.checking.estimates import Path, Range, estimate
+from kvstack.apiserver.cel.checking.call_estimates import Path
+from kvstack.apiserver.cel.checking.estimates import estimate
+from kvstack.apiserver.cel.checking.ranges import Range
 from kvstack.apiserver.cel.checking.scope import Scope
 from kvstack.apiserver.cel.checking.types import (
     BOOL,

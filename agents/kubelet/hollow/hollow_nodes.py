@@ -24,8 +24,9 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet.hollow import nodes, pods
-from kvstack.agents.kubelet.hollow.pod_addresses import NoAddressError, PodAddresses
+from kvstack.agents.kubelet.hollow.pod_ranges import range_of
 from kvstack.agents.kubelet.leases import Leases
+from kvstack.agents.kubelet.pod_addresses import NoAddressError, PodAddresses
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstore.logger import Logger
@@ -198,7 +199,7 @@ class HollowNodes:
             number,
             meta["uid"],
             nodes.address(number, is_own=own is not None),
-            PodAddresses(number, cidr),
+            PodAddresses(range_of(number, cidr)),
         )
         self._nodes[name] = node
         self._leases.keep(obj)

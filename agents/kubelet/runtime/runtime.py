@@ -276,6 +276,14 @@ class Runtime(Protocol):
         """Whether pods have addresses of their own."""
         ...
 
+    async def use_ranges(self, ranges: Sequence[str]) -> None:
+        """Take the ranges of the node (podCIDRs), from which pods have addresses."""
+        ...
+
+    def has_sandbox(self, uid: str) -> bool:
+        """Whether what containers of a pod share is there."""
+        ...
+
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Make what containers of a pod share, unless it is there; raises StartError.
 

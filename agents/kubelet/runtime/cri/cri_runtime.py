@@ -144,6 +144,19 @@ class CriRuntime:
         known = self._sandboxes.get(uid)
         return known[-1].address if known else ""
 
+    def has_sandbox(self, uid: str) -> bool:
+        """Whether a sandbox of a pod is ready."""
+        known = self._sandboxes.get(uid)
+        return known is not None and known[-1].is_ready
+
+    async def use_ranges(self, ranges: Sequence[str]) -> None:
+        """Tell the engine from which ranges pods have addresses."""
+        network = cri.NetworkConfig(pod_cidr=",".join(ranges))
+        request = cri.UpdateRuntimeConfigRequest(
+            runtime_config=cri.RuntimeConfig(network_config=network)
+        )
+        await self._quietly("UpdateRuntimeConfig", request, cri.UpdateRuntimeConfigResponse())
+
     # What the engine has.
 
     async def _keep_looking(self) -> None:
