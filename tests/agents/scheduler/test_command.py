@@ -94,7 +94,11 @@ def test_metrics_bear_upstreams_names() -> None:
     metrics.attempted("default-scheduler", "scheduled", 0.0015)
     metrics.bound(16, 0.2)
     metrics.preempted(3)
-    sizes = Sizes({"active": 1, "gated": 2}, nodes=3, pods=4, assumed=5)
+    metrics.decided("mine", {"": 1.0, "Filter": 1.5, "Score": 1.75}, is_placed=True)
+    metrics.decided("mine", {"": 1.0, "Filter": 1.5}, is_placed=False)
+    metrics.took("Bind", "mine", 0.25)
+    incoming = {("active", "UnscheduledPodAdd"): 7}
+    sizes = Sizes({"active": 1, "gated": 2}, 3, 4, 5, incoming)
     text = render(metrics.readings(sizes)).decode()
     for line in (
         'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1',
@@ -105,6 +109,17 @@ def test_metrics_bear_upstreams_names() -> None:
         "scheduler_preemption_attempts_total 1",
         'scheduler_preemption_victims_bucket{le="4"} 1',
         'scheduler_pending_pods{queue="gated"} 2',
+        'scheduler_queue_incoming_pods_total{event="UnscheduledPodAdd",queue="active"} 7',
+        *(
+            f'scheduler_framework_extension_point_duration_seconds_sum{{extension_point="{point}",'
+            f'profile="mine",status="{status}"}} {took}'
+            for point, status, took in (
+                ("Filter", "Success", 0.5),
+                ("Filter", "Unschedulable", 0.5),
+                ("Score", "Success", 0.25),
+                ("Bind", "Success", 0.25),
+            )
+        ),
         'scheduler_cache_size{type="assumed_pods"} 5',
     ):
         assert line in text.splitlines()
