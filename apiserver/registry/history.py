@@ -60,6 +60,11 @@ class History:
             await self._sealer.prepare([kv.value])
         return collection.read(key, kv.value, kv.mod_revision, kv.lease)
 
+    async def is_new(self, collection: Collection, key: str) -> bool:
+        """Return whether an object has never been changed. Raises StoreError."""
+        kv = (await self._store.get(self._places.key(collection.prefix, key))).kv
+        return kv is not None and kv.version == 1
+
     async def is_stale(self, collection: Collection, key: str) -> bool:
         """Return whether an object would be encrypted in another way if it was written now.
 

@@ -124,10 +124,12 @@ class RuleChecks:
         *,
         found: list[FieldError] | None = None,
         path: str = "",
+        is_ratcheting: bool = True,
     ) -> list[FieldError]:
         """Return the rules that are broken; old: None for a new object.
 
-        warnings: where to tell of rules that were broken before. found: what else is wrong.
+        warnings: where to tell of rules that were broken before, as long as is_ratcheting.
+        found: what else is wrong.
         """
         if any(each.reason in _BLOCKING for each in found or ()):
             return [invalid(NO_PATH, None, _NOT_CHECKED)]
@@ -140,8 +142,9 @@ class RuleChecks:
         if root.is_empty:
             return []
         check = _Check(warnings)
+        is_new = old is None or not is_ratcheting
+        correlation = None if is_new else _Correlation(obj, old, self._schema)
         began = perf_counter_ns()
-        correlation = None if old is None else _Correlation(obj, old, self._schema)
         check.visit(root, path, obj, old, correlation, None)
         EVALUATED.add((perf_counter_ns() - began) * NANOSECOND_S)
         return check.errors

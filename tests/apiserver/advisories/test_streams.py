@@ -15,6 +15,7 @@ import pytest
 from kvstore.runtime.log.line_logger import LineLogger
 from tests.apiserver.advisories.target import ADMIN, BOB, Target, parsed
 from tests.support.certificates import Authority
+from tests.support.hanging_up import hang_up
 from tests.support.raw_http2 import (
     CONTINUATION,
     END_HEADERS,
@@ -107,7 +108,7 @@ def test_cve_2018_1002105_a_stream_that_did_not_begin(
             assert b" 400 " in first
             writer.write(b"GET /runningpods/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             rest = await reader.read()
-            writer.close()
+            await hang_up(writer)
             assert b"runningpods" not in made.received
             # It is a request to the API server like any other, or nothing at all.
             assert b"HTTP/1.1 403" in rest or not rest.strip(b"no")
@@ -132,7 +133,7 @@ def test_cve_2018_1002102_and_2020_8559_a_kubelet_that_sends_elsewhere(
                 head += "Connection: close\r\n" if path == "log" else UPGRADE
                 writer.write(f"{head}Authorization: Bearer {ADMIN}\r\n\r\n".encode())
                 found = parsed(await reader.readuntil(b"\r\n\r\n"))
-                writer.close()
+                await hang_up(writer)
                 assert first.connections == 1
                 assert other.connections == 0
                 assert "location" not in found.headers
@@ -185,7 +186,7 @@ def test_cve_2019_9512_9514_9515_and_2023_44487_floods(target: Target, attack: s
         port = target.server.port
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         writer.write(PREFACE + frame(SETTINGS, 0, 0))
-        began = time.perf_counter()
+        began = time.process_time()  # that of the server, too: it is in this process
         for number in range(STREAMS):
             stream = 2 * number + 1
             if attack == "ping":
@@ -203,10 +204,10 @@ def test_cve_2019_9512_9514_9515_and_2023_44487_floods(target: Target, attack: s
         with contextlib.suppress(OSError, TimeoutError):
             # The server may have had enough, or waits to be read.
             await asyncio.wait_for(writer.drain(), 5)
-        reply = await asyncio.wait_for(target.sent("GET", "/version"), 10)
+        reply = await asyncio.wait_for(target.sent("GET", "/version"), 60)
         assert reply.code == 200
-        assert time.perf_counter() - began < 10
-        writer.close()
+        assert time.process_time() - began < 10
+        await hang_up(writer)
         in_flight = target.server.site.api.in_flight.counts
         assert sum(in_flight.values()) <= 400
 

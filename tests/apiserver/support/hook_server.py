@@ -119,6 +119,8 @@ def patching(*operations: Obj) -> Obj:
 
 def _handler(owner: HookServer) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
+        wbufsize = -1  # head and body leave together, as from any server of webhooks
+        disable_nagle_algorithm = True
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: Any) -> None:
