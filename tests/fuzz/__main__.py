@@ -4,8 +4,8 @@
     python -m tests.fuzz --seconds 600 cel yaml       these alone
 
 A fault ends its target; the bytes stand in a file of the corpus folder, whose name is told. The
-corpus is kept, so that a later run goes on. Needs atheris (tests/fuzz/requirements.txt), which there
-is for some versions of CPython on Linux alone.
+corpus is kept, so that a later run goes on. Needs atheris (tests/fuzz/requirements.txt), which
+there is for some versions of CPython on Linux alone.
 """
 
 import argparse
