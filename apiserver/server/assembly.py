@@ -104,6 +104,7 @@ class ApiServer:
         self.security: Final = Security(
             options,
             self.registry,
+            table,
             self._clock,
             lambda: self.env.new_uid(),
             lambda: self.env.random.random(),

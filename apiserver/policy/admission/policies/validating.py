@@ -14,6 +14,7 @@ import orjson
 from kvstack.apiserver.cel.admission import BOOLEANS, TEXTS, TEXTS_OR_NULL
 from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.evaluation import (
     Namespaces,
     Scene,
@@ -168,17 +169,19 @@ class ValidatingAdmissionPolicy:
         authorizer: Authorizer,
         find: FindKind,
         checks: PolicyChecks,
+        manifests: Manifests | None = None,
     ) -> None:
         """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
         self._checks: Final = checks
-        self._policies: Final = Policies(view, VALIDATING)
+        self._policies: Final = Policies(view, VALIDATING, manifests)
+        self._has_static: Final = manifests is not None and self.name in manifests.plugins
         self._namespaces: Final = Namespaces(view, live)
         self._parameters: Final = Parameters(view, live, find)
         self._authorizer: Final = authorizer
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether policies may be about a resource."""
-        return not is_exempt(resource)
+        return not is_exempt(resource, has_static=self._has_static)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Ask the policies whose rules match; raises ApiError."""
