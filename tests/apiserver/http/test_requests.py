@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from kvstack.apiserver.http import encoding
 from kvstack.apiserver.registry.compaction import Compaction
+from kvstack.apiserver.verbs import environment
 from kvstack.apiserver.verbs.environment import Settings
 from kvstore.client.errors import OutcomeUnknownError, UnavailableError
 from tests.apiserver.support.sites import Api, site
@@ -84,11 +85,16 @@ class Suffixes(Random):
 
     def __init__(self) -> None:
         super().__init__(1)
-        self._next = iter([7, 7, 8])
+        self._suffixes = (7, 7, 8)
 
     @override
     def getrandbits(self, k: int, /) -> int:
-        return next(self._next) if k == 64 else super().getrandbits(k)
+        if k != 64 * environment._SUFFIXES:
+            return super().getrandbits(k)
+        found = 0  # the first suffix stands in the highest bits
+        for suffix in self._suffixes:
+            found = found << 64 | suffix
+        return found << (k - 64 * len(self._suffixes))
 
 
 def test_generated_names_are_tried_again() -> None:
