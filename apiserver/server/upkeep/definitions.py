@@ -176,7 +176,7 @@ class DefinitionKeeper:
                     if each["metadata"].get("finalizers"):
                         new: Obj = json_text.copied(each)
                         mark(new["metadata"], now)
-                        await live.replace(resource, new)
+                        await live.replace(resource, new, owns=False)
                     else:
                         await live.delete(resource, each)
                 except ApiError as error:
