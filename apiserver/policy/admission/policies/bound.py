@@ -11,6 +11,7 @@ object, and with it what selectors say.
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.evaluation import Namespaces
 from kvstack.apiserver.policy.admission.policies.parameters import (
     FindKind,
@@ -44,9 +45,16 @@ class Bound(NamedTuple):
 class BoundPolicies:
     """All policies of one kind, their bindings, and what both need to be matched."""
 
-    def __init__(self, view: ObjectView, live: LiveObjects, find: FindKind, kinds: Kinds) -> None:
+    def __init__(
+        self,
+        view: ObjectView,
+        live: LiveObjects,
+        find: FindKind,
+        kinds: Kinds,
+        manifests: Manifests | None,
+    ) -> None:
         """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
-        self._policies: Final = Policies(view, kinds)
+        self._policies: Final = Policies(view, kinds, manifests)
         self._parameters: Final = Parameters(view, live, find)
         self.namespaces: Final = Namespaces(view, live)
 

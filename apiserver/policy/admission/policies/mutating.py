@@ -16,6 +16,7 @@ from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.bound import BoundPolicies
 from kvstack.apiserver.policy.admission.policies.evaluation import (
     Scene,
@@ -110,15 +111,17 @@ class MutatingAdmissionPolicy:
         authorizer: Authorizer,
         find: FindKind,
         checks: PolicyChecks,
+        manifests: Manifests | None = None,
     ) -> None:
         """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
         self._checks: Final = checks
-        self._policies: Final = BoundPolicies(view, live, find, MUTATING)
+        self._policies: Final = BoundPolicies(view, live, find, MUTATING, manifests)
+        self._has_static: Final = manifests is not None and self.name in manifests.plugins
         self._authorizer: Final = authorizer
 
     def handles(self, operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether policies may be about a resource."""
-        return operation != DELETE and not is_exempt(resource)
+        return operation != DELETE and not is_exempt(resource, has_static=self._has_static)
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Run the policies whose rules match; raises ApiError."""

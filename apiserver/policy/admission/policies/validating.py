@@ -15,6 +15,7 @@ import orjson
 from kvstack.apiserver.cel.admission import BOOLEANS, TEXTS, TEXTS_OR_NULL
 from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.bound import BoundPolicies
 from kvstack.apiserver.policy.admission.policies.evaluation import (
     Scene,
@@ -166,15 +167,17 @@ class ValidatingAdmissionPolicy:
         authorizer: Authorizer,
         find: FindKind,
         checks: PolicyChecks,
+        manifests: Manifests | None = None,
     ) -> None:
         """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
         self._checks: Final = checks
-        self._policies: Final = BoundPolicies(view, live, find, VALIDATING)
+        self._policies: Final = BoundPolicies(view, live, find, VALIDATING, manifests)
+        self._has_static: Final = manifests is not None and self.name in manifests.plugins
         self._authorizer: Final = authorizer
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether policies may be about a resource."""
-        return not is_exempt(resource)
+        return not is_exempt(resource, has_static=self._has_static)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Ask the policies whose rules match; raises ApiError."""
