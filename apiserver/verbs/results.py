@@ -50,6 +50,8 @@ class Connecting(NamedTuple):
     target: str
     """Path and query, as the kubelet takes them."""
     is_log: bool
+    takes_websockets: bool = True
+    """Whether the kubelet speaks what clients speak over WebSockets; else it is translated."""
 
 
 class Proxying(NamedTuple):
