@@ -51,8 +51,7 @@ class Kubelets:
             await self._upgrade(connecting, request, reply)
 
     async def _log(self, connecting: Connecting, reply: Reply) -> None:
-        host = f"[{connecting.host}]" if ":" in connecting.host else connecting.host
-        place = f"{host}:{connecting.port}"
+        place = connecting.place
         try:
             reader, writer = await self._backends.connect(
                 connecting.host, connecting.port, self._backends.of_kubelet()
@@ -87,21 +86,19 @@ class Kubelets:
             await translating.translate(connecting, request, reply, dial)
         except RefusedError as error:
             reply.send_text(error.code, error.text)
+        except DialError as error:
+            raise status.unknown(f"error dialing backend: {error}") from error
         finally:
             for each in pipes:
                 each.close()
 
     async def _spdy(self, connecting: Connecting, protocol: str) -> Pipe:
-        """Return a connection to a kubelet that speaks SPDY/3.1; ApiError, RefusedError."""
-        host = f"[{connecting.host}]" if ":" in connecting.host else connecting.host
-        try:
-            reader, writer = await self._backends.connect(
-                connecting.host, connecting.port, self._backends.of_kubelet()
-            )
-        except DialError as error:
-            raise RefusedError(500, f"error dialing backend: {error}") from error
+        """Return a connection to a kubelet that speaks SPDY/3.1; DialError, RefusedError."""
+        reader, writer = await self._backends.connect(
+            connecting.host, connecting.port, self._backends.of_kubelet()
+        )
         headers = [
-            ("Host", f"{host}:{connecting.port}"),
+            ("Host", connecting.place),
             ("Connection", "Upgrade"),
             ("Upgrade", "SPDY/3.1"),
             ("X-Stream-Protocol-Version", protocol),

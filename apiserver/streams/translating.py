@@ -15,6 +15,7 @@ import orjson
 
 from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.streams import websocket
+from kvstack.apiserver.streams.backends import DialError
 from kvstack.apiserver.streams.channels import (
     END,
     ERRORS,
@@ -32,7 +33,7 @@ from kvstore.http.serving.request import ClientGoneError, Request
 
 Object: TypeAlias = dict[str, Any]
 Dial: TypeAlias = Callable[[str], Awaitable[Pipe]]
-"""Upgrades a connection to the kubelet to SPDY/3.1 with a protocol; ApiError, RefusedError."""
+"""Upgrades a connection to the kubelet to SPDY/3.1 with a protocol; DialError, RefusedError."""
 
 V5: Final = "v5.channel.k8s.io"
 V4: Final = "v4.channel.k8s.io"
@@ -60,7 +61,7 @@ def is_needed(connecting: Connecting, request: Request) -> bool:
 
 
 async def translate(connecting: Connecting, request: Request, reply: Reply, dial: Dial) -> None:
-    """Serve a stream; raises ApiError, RefusedError."""
+    """Serve a stream; raises DialError, RefusedError."""
     if _is_port_forward(connecting):
         await _tunnel(request, reply, await dial(PORT_FORWARD))
         return
@@ -68,7 +69,7 @@ async def translate(connecting: Connecting, request: Request, reply: Reply, dial
     wire = WebSocketWire(websocket.accept(request, reply, V5), V5)
     try:
         await wire.begin(wants)
-        await _command(wire, wants, dial)
+        await _command(connecting, wire, wants, dial)
         await wire.part()
     except ClientGoneError:
         await wire.drop()
@@ -84,12 +85,16 @@ def _wants(connecting: Connecting) -> Wants:
     return Wants(*given)
 
 
-async def _command(wire: WebSocketWire, wants: Wants, dial: Dial) -> None:
+async def _command(connecting: Connecting, wire: WebSocketWire, wants: Wants, dial: Dial) -> None:
     """Carry the streams of a command; raises ClientGoneError."""
     try:
         session = Session(await dial(V4), is_client=True)
     except RefusedError as error:
         await wire.end(failed_status(f"unable to upgrade connection: {error.text}"))
+        return
+    except DialError as error:
+        url = f"https://{connecting.place}{connecting.target}"
+        await wire.end(failed_status(f'error sending request: Post "{url}": {error}'))
         return
     try:
         streams = await _open(session, wants)

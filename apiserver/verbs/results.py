@@ -53,6 +53,12 @@ class Connecting(NamedTuple):
     takes_websockets: bool = True
     """Whether the kubelet speaks what clients speak over WebSockets; else it is translated."""
 
+    @property
+    def place(self) -> str:
+        """Host and port as URLs have them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
 
 class Proxying(NamedTuple):
     """A request that a node, a pod or a Service answers."""
