@@ -26,7 +26,8 @@ from kvstack.agents.standalone.parts import CONTROLLERS, NODE, PARTS
 from kvstack.agents.standalone.pod_range import NONE, PREFIX, parse, taken
 from kvstack.apiserver.server.addresses import join_host_port
 from kvstack.apiserver.server.certs.pki import Pki
-from kvstack.apiserver.server.process import FAILED, announce, run, serve_store, version_text
+from kvstack.apiserver.server.process import announce, serve_store
+from kvstack.apiserver.server.program import FAILED, run, version_text
 from kvstack.apiserver.server.settings.command_line import (
     Given,
     UsageError,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 COMMAND: Final = "kvstack up"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 SERVICE_RANGE: Final = "10.96.0.0/16"
+_CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
+"""As kubeadm has them: nodes may join by bootstrap tokens."""
 SWITCH_S: Final = 0.0005
 """How long one thread keeps Python's lock while the other wants it."""
 ABOUT: Final = """\
@@ -59,7 +62,8 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --log-level LEVEL             debug, info, warn or error (default warn)
   --nodes N                     hollow nodes, which run pods without processes (default 0); or
                                 their names, comma-separated
-  --controllers LIST            as of kube-controller-manager: *, name, -name (default *)
+  --controllers LIST            as of kube-controller-manager: *, name, -name
+                                (default {controllers})
   --node-ip IP                  of the node and its pods (default that of this machine)
   --cluster-cidr RANGE          of the addresses of pods; none: pods share the node's address
                                 (default the first of 10.244.0.0/16 and on that is free here)
@@ -69,7 +73,7 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --without PARTS               what is left to others, of: {parts}
 
 All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
-    parts=", ".join(PARTS)
+    parts=", ".join(PARTS), controllers=_CONTROLLERS
 )
 PEER_FLAGS: Final = ("initial-cluster", "listen-peer-urls", "initial-advertise-peer-urls")
 """Of the store: who gives one of them wants a member that other members reach."""
@@ -80,7 +84,7 @@ _OWN: Final = {
     "kubeconfig": "",
     "log-level": "warn",
     "nodes": "0",
-    "controllers": "*",
+    "controllers": _CONTROLLERS,
     "without": "",
     "node-ip": "",
     "cluster-cidr": "",
@@ -105,7 +109,7 @@ class StackOptions(NamedTuple):
     """The agents that are left to others."""
     hollow_nodes: tuple[str, ...] = ()
     """Their names."""
-    controllers: str = "*"
+    controllers: str = _CONTROLLERS
     node_ip: str = ""
     cluster_range: str = ""
     """Of pods; `none`: they share the node's address; empty: one that is free."""
@@ -245,6 +249,8 @@ def stack_options(own: StackOptions, given: Given) -> Options:
         "service-account-signing-key-file": str(pki / "sa.key"),
         "service-cluster-ip-range": SERVICE_RANGE,
         "authorization-mode": ("Node", "RBAC"),
+        "enable-admission-plugins": ("NodeRestriction",),
+        "enable-bootstrap-token-auth": True,
         "allow-privileged": True,
     }
     options = options_of(Given({**defaults, **given.values}))

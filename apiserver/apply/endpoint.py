@@ -17,7 +17,8 @@ it there is no other version.
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.apply.comparison import reaches_untyped
+from kvstack.apiserver.apply.comparison import is_same, reaches_untyped
+from kvstack.apiserver.apply.everything import Everything, created_of
 from kvstack.apiserver.apply.field_set import FieldSet, of_paths, recursive_difference
 from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import Obj
@@ -45,7 +46,9 @@ class Endpoint:
     __slots__ = (
         "_reset",
         "api_version",
+        "checks_versions",
         "convert",
+        "created",
         "is_strict",
         "kind",
         "subresource",
@@ -62,8 +65,13 @@ class Endpoint:
         subresource: str = "",
         reset_fields: Sequence[tuple[str, ...]] = (),
         convert: Convert | None = None,
+        checks_versions: bool = False,
     ) -> None:
-        """Hold what is given; `type_` is that of the objects written here, a Scale for `scale`."""
+        """Hold what is given; `type_` is that of the objects written here, a Scale for `scale`.
+
+        checks_versions: whether an object may not fit its type at another version.
+        """
+        self.checks_versions: Final = checks_versions
         self.type: Final = type_
         self.api_version: Final = api_version
         self.kind: Final = kind
@@ -73,6 +81,8 @@ class Endpoint:
         """Whether objects may hold content without a schema."""
         self.zero: Final[Obj] = zero(type_)()
         """An object with nothing but the fields that are always written."""
+        self.created: Final[Everything] = created_of(type_, self.zero, is_same)
+        """Finds the fields that a new object has more than `zero`; raises ItemError."""
         self._reset: Final = of_paths(*(_elements(each) for each in reset_fields))
 
     def owned(self, fields: FieldSet) -> FieldSet:

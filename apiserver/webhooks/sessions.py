@@ -6,7 +6,6 @@ await session.why(error, url)      what went wrong, as Go says it
 """
 
 import socket
-import ssl
 from typing import Final
 
 import aiohttp
@@ -14,12 +13,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from typing_extensions import override
 from yarl import URL
 
+from kvstack.apiserver.webhooks import faults
 from kvstack.apiserver.webhooks.places import service_of
-from kvstack.apiserver.webhooks.services import ServiceError, Services
-from kvstack.apiserver.webhooks.tls import verification_text
+from kvstack.apiserver.webhooks.services import Services
 
 _KEEP_S: Final = 90.0
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 
 
 class ServiceSession:
@@ -54,16 +52,20 @@ class ServiceSession:
 
     async def why(self, error: Exception, url: URL) -> str:
         """Return what went wrong on the way, as Go says it."""
+        cause: Exception = error
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             cause = error.certificate_error
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                service, port = service_of(error.host), error.port or 0
-                address = (error.host, port)
-                if service is not None:
-                    address = self._services.endpoints(*service, port)[0]
-                return await verification_text(cause, error.host, address)
-            return str(cause)
-        return _text(error, url)
+        elif isinstance(error, aiohttp.ClientConnectorError):
+            cause = error.os_error
+        elif isinstance(error, aiohttp.ServerDisconnectedError):
+            return faults.CLOSED
+        elif isinstance(error, aiohttp.ClientPayloadError):
+            return faults.TORN
+        elif isinstance(error, aiohttp.ClientResponseError):
+            return faults.MALFORMED
+        if cause is not error and isinstance(cause, OSError):
+            return await faults.dial_text(cause, url.host or "", url.port or 0, self._services)
+        return str(cause) or type(cause).__name__
 
 
 class _Resolver(AbstractResolver):
@@ -95,31 +97,3 @@ class _Resolver(AbstractResolver):
     @override
     async def close(self) -> None:
         await self._others.close()
-
-
-def _text(error: Exception, url: URL) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return _dial_text(error.os_error, url)
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "EOF"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return "unexpected EOF"
-    if isinstance(error, aiohttp.ClientResponseError):
-        return "net/http: HTTP/1.x transport connection broken: malformed HTTP response"
-    return str(error) or type(error).__name__
-
-
-def _dial_text(error: OSError, url: URL) -> str:
-    if isinstance(error, ServiceError):
-        return str(error)
-    if isinstance(error, ssl.SSLError):
-        if error.reason in _NO_TLS:
-            return "http: server gave HTTP response to HTTPS client"
-        return f"tls: {error.reason or error}"
-    host = url.host or ""
-    if isinstance(error, socket.gaierror):
-        return f"dial tcp: lookup {host}: no such host"
-    shown = f"[{host}]" if ":" in host else host
-    if isinstance(error, ConnectionRefusedError):
-        return f"dial tcp {shown}:{url.port}: connect: connection refused"
-    return f"dial tcp {shown}:{url.port}: {error.strerror or error}"
