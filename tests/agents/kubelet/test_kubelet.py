@@ -18,20 +18,14 @@ from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessOptions, ProcessRuntime
 from kvstack.agents.kubelet.static_pods import StaticSettings
 from tests.agents.support.cluster import TestCluster, eventually
+from tests.agents.support.namespaces import has_namespaces
 
 Object = dict[str, Any]
 
 
-def _has_namespaces() -> bool:
-    if os.geteuid() != 0:
-        return False
-    found = subprocess.run(["unshare", "-mpf", "true"], check=False, capture_output=True)
-    return found.returncode == 0
-
-
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not _has_namespaces(), reason="containers need root and namespaces"),
+    pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces"),
 ]
 
 
