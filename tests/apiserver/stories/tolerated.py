@@ -34,6 +34,12 @@ WEAKER = (
         "sorted",
         ("1.28.3", "1.32.5", "1.36.3"),
     ),
+    Weaker(
+        "it prints data in the order of a map",
+        "kubectl describe -f cms.yaml",
+        "sorted",
+        ("1.28.3", "1.32.5", "1.36.3"),
+    ),
 )
 
 
