@@ -315,7 +315,7 @@ def test_ten_thousand_watches(there: Place, key: bytes) -> None:
         for watch in watches:
             await until(watch, Started)
         ends = [
-            store.txn([], [Put(each, b"v") for each in names[at : at + 100]])
+            store.txn([], [Put(each, b"v") for each in names[at : at + 100]], timeout_s=WAIT_S)
             for at in range(0, WATCHES, 100)
         ]
         await asyncio.gather(*ends)

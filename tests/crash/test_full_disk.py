@@ -29,7 +29,7 @@ def put_until_it_stops(server: Server) -> dict[bytes, int]:
         put_all(client, acknowledged)
     assert status(caught.value)[0] == UNAVAILABLE
     assert server.process is not None
-    assert server.process.wait(10) == 1
+    assert server.process.wait(60) == 1
     assert '"level":"fatal"' in server.log()
     assert "StorageFatalError" in server.log()
     assert "Traceback" not in server.log()
@@ -62,7 +62,7 @@ def test_a_full_disk_stops_the_server(tmp_path: Path) -> None:
             # Without room it does not start, and says so.
             with running(server.start(wait=False)):
                 assert server.process is not None
-                server.process.wait(20)
+                server.process.wait(60)
                 assert server.process.returncode == 1, server.log()
                 assert server.log().count('"level":"fatal"') == 2
             disk.resize(SEGMENTS_MIB + 60)
@@ -94,7 +94,7 @@ def test_a_log_that_may_not_grow_leaves_the_database_as_it_is(tmp_path: Path) ->
                 fill_the_log(client)
             assert status(caught.value)[0] == UNAVAILABLE
         assert server.process is not None
-        assert server.process.wait(10) == 1
+        assert server.process.wait(60) == 1
         assert re.search(r"cannot write \d+ bytes to .*\.wal at offset \d+", server.log())
         server.process = None
         assert holds(server, acknowledged)
@@ -114,7 +114,7 @@ def test_no_room_for_a_new_member(tmp_path: Path) -> None:
         server.log_path = tmp_path / "log"
         with running(server.start(wait=False)):
             assert server.process is not None
-            assert server.process.wait(20) == 1
+            assert server.process.wait(60) == 1
         assert "No space left on device" in server.log()
         assert "Traceback" not in server.log()
         disk.resize(SEGMENTS_MIB)
@@ -171,6 +171,6 @@ def test_a_read_only_disk(tmp_path: Path) -> None:
         disk.read_only()
         with running(server.start(wait=False)):
             assert server.process is not None
-            assert server.process.wait(20) == 1
+            assert server.process.wait(60) == 1
         assert "Read-only file system" in server.log()
         assert "Traceback" not in server.log()

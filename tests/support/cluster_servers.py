@@ -129,6 +129,7 @@ class Cluster:
         host = self.network.hosts[at] if self.network else Host("", "127.0.0.1")
         directory = data_dir or self.directory / f"m{at + 1}"
         member = Member(kind, directory, host=host, extra=self.flags)
+        member.log_path = self.directory / f"m{at + 1}.log"  # not on a disk that a test fills
         self.stack.callback(_end, member)
         return member
 
