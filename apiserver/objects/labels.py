@@ -211,11 +211,6 @@ def struct_text(selector: Mapping[str, Any]) -> str:
     )
 
 
-def join_labels(labels: Labels) -> str:
-    """Return labels as a query for them: `a=1,b=2`."""
-    return ",".join(sorted(f"{name}={value}" for name, value in labels.items()))
-
-
 def validate_object(
     path: str,
     selector: Mapping[str, Any] | None,
