@@ -108,6 +108,15 @@ CLUSTER_TRUST_BUNDLES: Final = ResourceType(
     "ClusterTrustBundle",
     is_namespaced=False,
 )
+DEVICE_CLASSES: Final = ResourceType(
+    "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", is_namespaced=False
+)
+DEVICE_TAINT_RULES: Final = ResourceType(
+    "resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", is_namespaced=False
+)
+RESOURCE_SLICES: Final = ResourceType(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", is_namespaced=False
+)
 RESOURCE_CLAIMS: Final = ResourceType("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 RESOURCE_CLAIM_TEMPLATES: Final = ResourceType(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"

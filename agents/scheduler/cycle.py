@@ -76,6 +76,8 @@ class Cycle:
         self.pod: Final = pod
         self.cluster: Final = cluster
         self.rows: Final[Rows] = slice(0, cluster.size) if rows is None else rows
+        self.is_alive: BoolArray = cluster.is_valid
+        """Slots that no plugin before the one that is asked has refused."""
         self.states: Final[dict[str, Any]] = {}
         """What plugins keep from one question to the next, by plugin."""
 

@@ -26,7 +26,8 @@ from kvstack.agents.standalone.parts import CONTROLLERS, NODE, PARTS
 from kvstack.agents.standalone.pod_range import NONE, PREFIX, parse, taken
 from kvstack.apiserver.server.addresses import join_host_port
 from kvstack.apiserver.server.certs.pki import Pki
-from kvstack.apiserver.server.process import FAILED, announce, run, serve_store, version_text
+from kvstack.apiserver.server.process import announce, serve_store
+from kvstack.apiserver.server.program import FAILED, run, version_text
 from kvstack.apiserver.server.settings.command_line import (
     Given,
     UsageError,

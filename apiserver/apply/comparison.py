@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from kvstack.apiserver.apply.everything import everything_of, items_by_element
 from kvstack.apiserver.apply.field_set import SELF, FieldSet, sort_level
 from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import (
@@ -25,7 +26,6 @@ from kvstack.apiserver.apply.structure import (
     is_associative,
     is_granular,
     is_untyped,
-    item_element,
     item_type,
     member_type,
     undeclared_type,
@@ -34,7 +34,6 @@ from kvstack.apiserver.schema.types import Shape, Type
 
 _ABSENT: Final = object()
 _NONE: Final[list[Json]] = []
-_BRANCHES: Final = frozenset((dict, list))
 
 
 class Comparison(NamedTuple):
@@ -57,35 +56,11 @@ def compare(live: Json, new: Json, type_: Type, *, is_strict: bool = True) -> Co
 
 
 def everything(value: Json, type_: Type) -> FieldSet:
-    """Return the level of a value that is in one of two values only: it and all below."""
-    below: FieldSet = {}
-    if isinstance(value, dict) and is_granular(type_):
-        for name, member in value.items():
-            # Most members are scalars: what is below them needs no look at their type.
-            is_leaf = member.__class__ not in _BRANCHES
-            below[FIELD + name] = (
-                {} if is_leaf else everything(member, member_type(type_, name) or UNKNOWN)
-            )
-    elif isinstance(value, list) and is_associative(type_):
-        items = item_type(type_)
-        for element, each in items_by_element(value, type_).items():
-            below[element] = everything(each[0], items) if len(each) == 1 else {}
-    return {SELF: {}, **sort_level(below)} if below else {}
-
-
-def items_by_element(values: list[Json], type_: Type) -> dict[str, list[Json]]:
-    """Return the items of an associative list by their elements, duplicates together.
+    """Return the level of a value that is in one of two values only: it and all below.
 
     Raises ItemError.
     """
-    found: dict[str, list[Json]] = {}
-    for item in values:
-        element = item_element(item, type_)
-        if element in found:
-            found[element].append(item)
-        else:
-            found[element] = [item]
-    return found
+    return everything_of(type_)(value)
 
 
 def is_same(left: Json, right: Json) -> bool:

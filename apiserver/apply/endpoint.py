@@ -17,7 +17,8 @@ it there is no other version.
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.apply.comparison import reaches_untyped
+from kvstack.apiserver.apply.comparison import is_same, reaches_untyped
+from kvstack.apiserver.apply.everything import Everything, created_of
 from kvstack.apiserver.apply.field_set import FieldSet, of_paths, recursive_difference
 from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import Obj
@@ -47,6 +48,7 @@ class Endpoint:
         "api_version",
         "checks_versions",
         "convert",
+        "created",
         "is_strict",
         "kind",
         "subresource",
@@ -79,6 +81,8 @@ class Endpoint:
         """Whether objects may hold content without a schema."""
         self.zero: Final[Obj] = zero(type_)()
         """An object with nothing but the fields that are always written."""
+        self.created: Final[Everything] = created_of(type_, self.zero, is_same)
+        """Finds the fields that a new object has more than `zero`; raises ItemError."""
         self._reset: Final = of_paths(*(_elements(each) for each in reset_fields))
 
     def owned(self, fields: FieldSet) -> FieldSet:

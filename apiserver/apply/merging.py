@@ -14,7 +14,7 @@ its first level.
 
 from collections.abc import Iterator
 
-from kvstack.apiserver.apply.comparison import items_by_element
+from kvstack.apiserver.apply.everything import items_by_element
 from kvstack.apiserver.apply.structure import (
     UNKNOWN,
     Json,

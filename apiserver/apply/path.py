@@ -43,6 +43,15 @@ def name_element(key: str, value: str) -> str:
     return key_element([(key, value)])
 
 
+@lru_cache(_CACHED)
+def keys_element(names: tuple[str, ...], values: tuple[str | int, ...]) -> str:
+    """Return the element of the item with several key fields, none of which is a bool or float.
+
+    names are in order.
+    """
+    return key_element(zip(names, values, strict=True))
+
+
 def value_element(value: object) -> str:
     """Return the element of the item of a set with this value."""
     return "v:" + _json(value)

@@ -197,11 +197,22 @@ def _set_entries(endpoint: Endpoint, live: Obj | None, new: Obj, name: str, now:
         return
     before = endpoint.zero if live is None else live
     try:
-        entries = encode(record_update(endpoint, before, new, managers, name, now))
+        if live is None and not managers:
+            managers = _first(endpoint, new, name, now)
+        else:
+            managers = record_update(endpoint, before, new, managers, name, now)
+        entries = encode(managers)
     except (ItemError, ConversionError, RecursionError):
         entries = old or []
     if entries:
         meta["managedFields"] = entries
+
+
+def _first(endpoint: Endpoint, new: Obj, name: str, now: str) -> Managers:
+    """Return the managers of an object that nobody has given any; raises ItemError."""
+    taken = difference(endpoint.owned(endpoint.created(new)), STRIPPED)
+    writer = updater(name, endpoint.api_version, endpoint.subresource)
+    return {writer: Managed(taken, endpoint.api_version, now)} if taken else {}
 
 
 def _managers(endpoint: Endpoint, given: list[Entry] | None, old: list[Entry] | None) -> Managers:

@@ -108,6 +108,15 @@ class Reply:
         self.code, self.size = code, len(body)
         self._answer.send(code, headers, body)
 
+    def send_parts(self, code: int, content_type: str, parts: Sequence[bytes]) -> None:
+        """Answer whole with the parts of a body, which are shared with others."""
+        size = sum(map(len, parts))
+        if size > GZIP_BYTES_MIN and self.takes_gzip:
+            self.send(code, content_type, b"".join(parts))
+            return
+        self.code, self.size = code, size
+        self._answer.send(code, self.headers(("Content-Type", content_type)), *parts)
+
     def send_text(self, code: int, text: str, *own: Header) -> None:
         """Answer with plain text."""
         self.code, self.size = code, len(text)
@@ -219,6 +228,16 @@ def compressed(body: bytes) -> bytes:
     """Return a body in gzip."""
     packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
     return packer.compress(body) + packer.flush()
+
+
+def compressed_part(events: bytes) -> bytes:
+    """Return a part of a stream as a member of gzip of its own.
+
+    The data is flushed before the member ends: Go's readers hand out what they have only then, and
+    would otherwise wait for the next member first.
+    """
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    return packer.compress(events) + packer.flush(zlib.Z_SYNC_FLUSH) + packer.flush()
 
 
 def warning_headers(warnings: Sequence[str]) -> Headers:

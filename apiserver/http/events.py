@@ -9,7 +9,7 @@ What a change is written as is kept with the change, so that watches of one form
 from typing import Any, Final
 
 from kvstack.apiserver.http import tables
-from kvstack.apiserver.http.answers import compressed
+from kvstack.apiserver.http.answers import compressed_part
 from kvstack.apiserver.http.encoding import Encoder, load_type, meta_type
 from kvstack.apiserver.http.negotiation import PARTIAL, TABLE, Representation
 from kvstack.apiserver.http.websocket import BINARY, TEXT, frame
@@ -85,7 +85,7 @@ class EventWriter:
 
     def packed(self, events: bytes) -> bytes:
         """Return events as they are sent together: a member of gzip of their own, if compressed."""
-        return compressed(events) if self.is_packed else events
+        return compressed_part(events) if self.is_packed else events
 
     def change(self, kind: str, change: Change) -> bytes:
         """Return the event of a change, as it is for all streams of this form."""

@@ -30,7 +30,9 @@ def local_path(name: str) -> Rule:
     """Return the rule that a path is relative, has no steps back and no leading `..`."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
-        check_local(errors, child(path, name), obj.get(name, ""))
+        value: str = obj.get(name, "")
+        if ".." in value or value.startswith("/"):
+            check_local(errors, child(path, name), value)
 
     return check
 

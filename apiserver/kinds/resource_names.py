@@ -67,6 +67,8 @@ def is_quota_resource(name: str) -> bool:
 
 def check_resource_name(errors: Errors, path: str, name: str) -> None:
     """Check the name of any resource."""
+    if name in _STANDARD:
+        return
     messages = check_label_key(name)
     if not messages and "/" not in name and not (name in _STANDARD or _is_quota_huge_pages(name)):
         messages = ["must be a standard resource type or fully qualified"]
@@ -75,6 +77,8 @@ def check_resource_name(errors: Errors, path: str, name: str) -> None:
 
 def check_container_resource_name(errors: Errors, path: str, name: str) -> None:
     """Check the name of a resource that containers ask for."""
+    if name in _CONTAINER:
+        return
     check_resource_name(errors, path, name)
     if "/" not in name:
         if name not in _CONTAINER and not is_huge_pages(name):
@@ -95,7 +99,7 @@ def check_amount(errors: Errors, path: str, name: str, amount: str) -> None:
     quantity = parse(amount)
     if quantity.sign < 0:
         errors.append(invalid(path, amount, NEGATIVE))
-    if is_counted(name) and quantity.milli_value() % 1000:
+    if quantity.milli_value() % 1000 and is_counted(name):
         errors.append(invalid(path, amount, NOT_WHOLE))
 
 

@@ -104,8 +104,8 @@ def formatted(name: str, check_text: CheckText) -> Rule:
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         value = obj.get(name)
-        if value:
-            add_invalid(errors, child(path, name), value, check_text(value))
+        if value and (wrong := check_text(value)):
+            add_invalid(errors, child(path, name), value, wrong)
 
     return check
 
@@ -117,8 +117,8 @@ def needs_formatted(name: str, check_text: CheckText) -> Rule:
         value = obj.get(name)
         if not value:
             errors.append(required(child(path, name)))
-        else:
-            add_invalid(errors, child(path, name), value, check_text(value))
+        elif wrong := check_text(value):
+            add_invalid(errors, child(path, name), value, wrong)
 
     return check
 
@@ -176,8 +176,8 @@ def numeric_id(name: str) -> Rule:
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         value = obj.get(name)
-        if value is not None:
-            add_invalid(errors, child(path, name), value, check_user_id(value))
+        if value is not None and (wrong := check_user_id(value)):
+            add_invalid(errors, child(path, name), value, wrong)
 
     return check
 

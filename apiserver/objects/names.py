@@ -13,6 +13,7 @@ is any character left when the allowed ones are stripped? Only then is the text 
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 CheckName = Callable[[str, bool], list[str]]
@@ -22,6 +23,8 @@ DNS_LABEL_MAX: Final = 63
 DNS_SUBDOMAIN_MAX: Final = 253
 LABEL_MAX: Final = 63
 PORT_NAME_MAX: Final = 15
+_KEYS_REMEMBERED: Final = 4096
+_KEY_REMEMBERED_MAX: Final = DNS_SUBDOMAIN_MAX + 1 + LABEL_MAX
 CONDITION_REASON_RE: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 
 _LOWER: Final = "abcdefghijklmnopqrstuvwxyz"
@@ -181,6 +184,18 @@ def check_wildcard_dns_subdomain(value: str) -> list[str]:
 
 def check_label_key(value: str) -> list[str]:
     """Check a key of labels, also called a qualified name: `[prefix/]name`."""
+    if len(value) <= _KEY_REMEMBERED_MAX and _is_label_key(value):
+        return []
+    return _label_key_errors(value)
+
+
+@lru_cache(_KEYS_REMEMBERED)
+def _is_label_key(value: str) -> bool:
+    # There are many objects and few keys.
+    return not _label_key_errors(value)
+
+
+def _label_key_errors(value: str) -> list[str]:
     prefix, slash, name = value.rpartition("/")
     if not slash:
         if _is_key_name(value) and len(value) <= LABEL_MAX:

@@ -37,13 +37,19 @@ class PolicyMetrics:
         self._users: Final[Counter[str]] = Counter()
         self._authentications: Final[dict[str, Histogram]] = {}
         self._authorizations: Final[dict[str, Histogram]] = {}
+        self._known_at_once = 0
+        """Users who were found in no time, and are not in the histogram yet."""
+        self._allowed_at_once = 0
 
     def authenticated(self, name: str, took_ns: int = 0) -> None:
         """Count a user who was found."""
         if name not in _TOLD_USERS:
             name = "email_id" if "@" in name else "other"
         self._users[name] += 1
-        _add(self._authentications, "success", took_ns)
+        if took_ns:
+            _add(self._authentications, "success", took_ns)
+        else:
+            self._known_at_once += 1
 
     def refused(self, took_ns: int) -> None:
         """Count credentials that were no good."""
@@ -52,6 +58,9 @@ class PolicyMetrics:
     def authorized(self, decision: Decision, took_ns: int = 0) -> None:
         """Count a decision."""
         if decision.allowed:
+            if not took_ns:
+                self._allowed_at_once += 1
+                return
             result = "allowed"
         elif decision.error:
             result = "error"
@@ -61,6 +70,10 @@ class PolicyMetrics:
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families."""
+        known, self._known_at_once = self._known_at_once, 0
+        _add(self._authentications, "success", 0, known)
+        allowed, self._allowed_at_once = self._allowed_at_once, 0
+        _add(self._authorizations, "allowed", 0, allowed)
         yield (
             "authenticated_user_requests",
             FamilyKind.COUNTER,
@@ -244,14 +257,16 @@ def token_readings(uses: Counter[str], legacy_uses: Counter[str]) -> Iterator[Fa
         )
 
 
-def _add(series: dict[str, Histogram], key: str, took_ns: int) -> None:
+def _add(series: dict[str, Histogram], key: str, took_ns: int, times: int = 1) -> None:
+    if not times:
+        return
     found = series.get(key)
     if found is None:
         found = series[key] = Histogram(_BOUNDS)
     if took_ns:
-        found.add(took_ns * NANOSECOND_S)
+        found.add(took_ns * NANOSECOND_S, times)
     else:
-        found.counts[0] += 1
+        found.counts[0] += times
 
 
 def _families(

@@ -54,10 +54,15 @@ class ObjectView(Protocol):
         ...
 
     def subscribe(
-        self, resource: GroupResource, callback: Callable[[Sequence[Change]], None]
+        self,
+        resource: GroupResource,
+        callback: Callable[[Sequence[Change]], None],
+        *,
+        field: str = "",
     ) -> None:
         """Have a function called after each batch of changes is in the copy.
 
+        field: one that selectors may name; an object whose field is empty counts as absent.
         It is called at once with all objects that are there, and again with all that changed when
         the copy was read anew. It may not fail or wait.
         """
@@ -135,4 +140,12 @@ class Admission(Protocol):
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Let plugins refuse the object as it is to be stored; raises ApiError."""
+        ...
+
+
+class Reviewer(Protocol):
+    """Answers reviews; see `remote.webhook.Webhook`."""
+
+    async def review(self, review: Obj) -> Obj:
+        """Return the status of the answered review; raises RemoteError."""
         ...

@@ -11,6 +11,7 @@ store itself is read.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kvstack.apiserver.objects import status
@@ -22,6 +23,7 @@ from kvstack.apiserver.registry.copy import BehindError, Copy
 from kvstack.apiserver.registry.history import PAGE_KEYS_MAX, History
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.selection import Selection
+from kvstack.apiserver.registry.sheets import Place, Sheet, Sheets
 from kvstack.apiserver.registry.window import ForgottenError
 from kvstore.client.errors import CompactedError, FutureRevisionError, StoreError
 
@@ -49,6 +51,8 @@ class Page(NamedTuple):
     """Empty: there is no more."""
     remaining: int | None = None
     """How many are still to come, where that is known."""
+    sheet: Sheet | None = None
+    """What holds the same records for others, too."""
 
 
 class Reads:
@@ -59,17 +63,21 @@ class Reads:
         self._copy: Final = copy
         self._history: Final = history
         self._behind_s: Final = behind_s
+        self._sheets: Final = Sheets()
 
     async def get(
         self, collection: Collection, key: str, revision: int | None = None
     ) -> Record | None:
         """Return an object; revision: None as of now, 0 any, else not older. Raises ApiError."""
         try:
-            if revision is None:
-                if not await self._is_latest():
-                    return await self._history.get(collection, key)
-            else:
+            if revision is not None:
                 await self._reach(revision)
+            else:
+                try:
+                    await self._copy.latest(self._behind_s)
+                except BehindError:
+                    self._check_loaded()
+                    return await self._history.get(collection, key)
         except StoreError as error:
             raise errors.api_error(error, collection.resource, "get") from error
         return collection.get(key)
@@ -167,10 +175,13 @@ class Reads:
         try:
             await self._copy.latest(self._behind_s)
         except BehindError:
-            if not self._copy.is_loaded:
-                raise errors.not_loaded() from None
+            self._check_loaded()
             return False
         return True
+
+    def _check_loaded(self) -> None:
+        if not self._copy.is_loaded:
+            raise errors.not_loaded() from None
 
     async def _reach(self, revision: int) -> None:
         """Wait until the copy is not older than a revision; raises ApiError."""
@@ -190,12 +201,28 @@ class Reads:
         """Return a page from memory; ForgottenError."""
         if collection.broken:
             _check_readable(collection)
-        records, size = collection.between_at(revision, start, selection.end)
+        matches, end = selection.matches, selection.end
+        if matches is None and revision >= collection.revision:
+            return self._whole(Place(collection, start, end, max(limit, 0)), selection, revision)
+        records, size = collection.between_at(revision, start, end)
         if limit <= 0:
-            matches = selection.matches
             found = list(records) if matches is None else list(filter(matches, records))
             return Page(found, revision)
         return _limited(records, size, selection, revision, limit)
+
+    def _whole(self, place: Place, selection: Selection, revision: int) -> Page:
+        """Return all objects of a place as it is now."""
+        sheet = self._sheets.find(place)
+        if sheet is None:
+            collection, start, end, limit = place
+            records, total = collection.between_at(revision, start, end)
+            found = list(islice(records, limit) if limit else records)
+            is_cut = len(found) == limit and total > limit > 0
+            sheet = self._sheets.keep(place, found, total, is_cut=is_cut)
+            if sheet is None:
+                return _cut(found, revision, selection, total, more=is_cut)
+        page = _cut(sheet.records, revision, selection, sheet.total, more=sheet.is_cut)
+        return page._replace(sheet=sheet)
 
     async def _from_store(
         self, collection: Collection, selection: Selection, start: str, revision: int, limit: int

@@ -24,6 +24,9 @@ class Change(NamedTuple):
     """As it was; None: created."""
 
 
+_NOTHING: Final = Change(None, None)
+
+
 class View:
     """Reads the copy; see `policy.ports.ObjectView`."""
 
@@ -54,26 +57,36 @@ class View:
         return 0 if collection is None else collection.version
 
     def subscribe(
-        self, resource: GroupResource, callback: Callable[[Sequence[Change]], None]
+        self,
+        resource: GroupResource,
+        callback: Callable[[Sequence[Change]], None],
+        *,
+        field: str = "",
     ) -> None:
         """Have a function called after each batch of changes is in the copy.
 
-        It is called at once with all objects that are there. It may not fail or wait.
+        field: one that selectors may name; an object whose field is empty counts as absent, and is
+        not parsed. It is called at once with all objects that are there. It may not fail or wait.
         """
         collection = self._find(resource)
         if collection is None:
             return
+        place = collection.codec.field_names.index(field) if field else -1
+
+        def seen(record: Record | None) -> Obj | None:
+            if record is None or (field and record.fields and not record.fields[place]):
+                return None
+            return self._object(record)
 
         def tell(changes: Sequence[StoredChange]) -> None:
-            callback([Change(self._of(e.record), self._of(e.previous)) for e in changes])
+            told = [Change(seen(each.record), seen(each.previous)) for each in changes]
+            if told := [each for each in told if each != _NOTHING]:
+                callback(told)
 
         collection.listeners.append(tell)
-        there = [Change(self._object(each), None) for each in collection.between()]
-        if there:
+        there = [Change(seen(each), None) for each in collection.between()]
+        if there := [each for each in there if each != _NOTHING]:
             callback(there)
-
-    def _of(self, record: Record | None) -> Obj | None:
-        return None if record is None else self._object(record)
 
     def _object(self, record: Record) -> Obj | None:
         """Return the object of a record; None if it cannot be read."""

@@ -32,6 +32,7 @@ from kvstack.apiserver.policy.authentication.configuration import (
 )
 from kvstack.apiserver.policy.authentication.front_proxy import FrontProxy
 from kvstack.apiserver.policy.authentication.jwt.authenticator import JwtTokens
+from kvstack.apiserver.policy.authentication.jwt.distributed import ClaimResolver
 from kvstack.apiserver.policy.authentication.jwt.issuers import Issuers
 from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKeys
 from kvstack.apiserver.policy.authentication.jwt.settings import JwtSettings, Source
@@ -150,7 +151,7 @@ class Authenticators:
     async def close(self) -> None:
         """Close connections."""
         for each in self._issuers.all:
-            await each.keys.close()
+            await each.close()
         if self._webhook is not None:
             await self._webhook.close()
 
@@ -184,7 +185,7 @@ class Authenticators:
         self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=True)
         logger.info("issuers of tokens are changed", issuers=[e.issuer for e in settings.issuers])
         for each in gone:
-            await each.keys.close()
+            await each.close()
 
     def _changed(self, data: bytes) -> AuthenticationSettings:
         settings = read_authentication(data, self._means)
@@ -226,7 +227,14 @@ class Authenticators:
             lambda url: Connection(Target(url, tls)),
             self._parts.clock,
         )
-        return JwtTokens(settings, keys, self.audiences, self._parts.clock)
+        resolver = None
+        if settings.groups.claim:
+            resolver = ClaimResolver(
+                settings,
+                lambda url, token: Connection(Target(url, tls, token=token)),
+                self._parts.clock,
+            )
+        return JwtTokens(settings, keys, self.audiences, self._parts.clock, resolver)
 
     def _static(self) -> Sequence[TokenAuthenticator]:
         path = self._given.token_file

@@ -1,6 +1,6 @@
 """Policy as flags ask for it: who a request is of, what it may do, who issues tokens.
 
-    security = Security(options, registry, clock, new_uid, logger)
+    security = Security(options, registry, table, clock, new_uid, chance, logger)
     security.authenticator, security.authorizer, security.reviews, …
 
 Files are read here; configurations and client authorities are read again when they change.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from kvstack.apiserver.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.admission.assembly import BUILT, Parts, admission_chain
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
 from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
@@ -21,6 +22,9 @@ from kvstack.apiserver.policy.admission.policies.parameters import FindKind
 from kvstack.apiserver.policy.admission.webhooks.plugins import WebhookParts
 from kvstack.apiserver.policy.authorization.rbac.escalation import EscalationCheck
 from kvstack.apiserver.policy.expressions.match_conditions import RequestConditions
+from kvstack.apiserver.policy.remote.connection import Connection
+from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
+from kvstack.apiserver.policy.remote.webhook import Webhook
 from kvstack.apiserver.policy.reviews.reviews import Reviews
 from kvstack.apiserver.policy.service_accounts.issuer import TokenIssuer, TokenSettings
 from kvstack.apiserver.policy.service_accounts.keys import (
@@ -28,9 +32,11 @@ from kvstack.apiserver.policy.service_accounts.keys import (
 )
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.schema.table import Table
 from kvstack.apiserver.server.authenticators import AuthenticatorParts, Authenticators
 from kvstack.apiserver.server.authorizers import RBAC, AuthorizerParts, Authorizers
-from kvstack.apiserver.server.settings.options import Options
+from kvstack.apiserver.server.manifests import ManifestFiles
+from kvstack.apiserver.server.settings.options import Options, file_bytes
 from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstore.errors import ConfigError
 from kvstore.logger import Logger
@@ -39,6 +45,7 @@ from kvstore.server.metrics.exposition import FamilySamples
 UNBUILT_AND_HARMLESS: Final = frozenset(("PodGroupProtection",))
 """Plugins that may be asked for although they are not built: they would let everything pass that
 can come, since what they read or whom they restrict is not served yet."""
+_IMAGES_TIMEOUT_S: Final = 30.0
 
 
 class Security:
@@ -48,6 +55,7 @@ class Security:
         self,
         options: Options,
         registry: Registry,
+        table: Table,
         clock: Clock,
         new_uid: Callable[[], str],
         chance: Callable[[], float],
@@ -59,6 +67,7 @@ class Security:
         self._clock: Final = clock
         self._logger: Final = logger
         self._new_uid: Final = new_uid
+        self._chance: Final = chance
         self.authorizers: Final = Authorizers(options, AuthorizerParts(clock, chance, logger))
         self.authorizer: Final = self.authorizers.chain
         self.authenticators: Final = Authenticators(
@@ -82,6 +91,8 @@ class Security:
             clock,
         )
         self.issuer: Final = self._issuer(new_uid)
+        self._images: Connection | None = None
+        self.manifests: Final = ManifestFiles(options.admission, table, clock, logger)
 
     def follow(self) -> None:
         """Begin to follow what authorizers rest on."""
@@ -95,10 +106,12 @@ class Security:
             given.authorization.config_file
             or given.authentication.config_file
             or given.authentication.oidc
+            or given.admission.manifest_folders
         )
 
     async def reload(self) -> None:
         """Read configuration files again that may have changed."""
+        await self.manifests.reload()
         await self.authorizers.reload()
         await self.authenticators.reload()
 
@@ -109,6 +122,8 @@ class Security:
 
     async def close(self) -> None:
         """Close connections."""
+        if self._images is not None:
+            await self._images.close()
         await self.authenticators.close()
         await self.authorizers.close()
 
@@ -139,6 +154,7 @@ class Security:
             RequestConditions(self.authorizer),
             metrics.webhooks,
             self._logger,
+            self.manifests.manifests,
         )
         parts = Parts(
             registry.view,
@@ -152,6 +168,7 @@ class Security:
             find_kind,
             metrics,
             options.admission,
+            self._image_reviewer(),
         )
         made = self.authorizers
         check = EscalationCheck(made.chain, made.rbac, made.grants, registry.live)
@@ -160,6 +177,27 @@ class Security:
             [each for each in options.enabled_plugins if each in BUILT],
             [each for each in options.disabled_plugins if each in BUILT],
             after_mutation=[check] if RBAC in made.types else [],
+        )
+
+    def _image_reviewer(self) -> Webhook | None:
+        """Return where images are asked about; None: nowhere. Raises ConfigError."""
+        settings = self._options.admission.image_policy
+        if "ImagePolicyWebhook" not in self._options.enabled_plugins:
+            return None
+        if settings is None:
+            raise ConfigError("ImagePolicyWebhook: no config specified")
+        path = Path(settings.kubeconfig)
+        try:
+            target = read_kubeconfig(file_bytes(str(path)), path.parent)
+        except DocumentError as error:
+            raise ConfigError(f"ImagePolicyWebhook: {path}: {error}") from None
+        self._images = Connection(target)
+        return Webhook(
+            self._images,
+            timeout_s=_IMAGES_TIMEOUT_S,
+            clock=self._clock,
+            chance=self._chance,
+            first_pause_s=settings.first_pause_s,
         )
 
     def _issuer(self, new_uid: Callable[[], str]) -> TokenIssuer | None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 HOUR_S: Final = 3600
 _UIDS: Final = 32
+_VARIANTS: Final = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
+SUFFIXES: Final = 32
+"""Ends of names that are drawn at once."""
+_SUFFIX_MASK: Final = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -57,6 +61,7 @@ class Environment:
     endpoints: "Endpoints" = field(init=False)
     """What is served; set when it is known."""
     _uids: list[str] = field(default_factory=list)
+    _suffixes: list[str] = field(default_factory=list)
 
     def new_uid(self) -> str:
         """Return a random UID (version 4)."""
@@ -65,15 +70,23 @@ class Environment:
             text = f"{self.random.getrandbits(128 * _UIDS):0{32 * _UIDS}x}"
             self._uids = [text[at : at + 32] for at in range(0, len(text), 32)]
         text = self._uids.pop()
-        variant = "89ab"[int(text[16], 16) & 3]
+        variant = _VARIANTS[text[16]]
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
     def name_suffix(self) -> str:
         """Return the random end of a generated name."""
-        # One question for all characters: a source of good chance is slow to ask.
-        left = self.random.getrandbits(64)
-        found: list[str] = []
-        for _ in range(SUFFIX_LENGTH):
-            left, place = divmod(left, len(SUFFIX_CHARACTERS))
-            found.append(SUFFIX_CHARACTERS[place])
-        return "".join(found)
+        if not self._suffixes:
+            # Many with one question, as above; one of so many bits has no character more often.
+            left = self.random.getrandbits(64 * SUFFIXES)
+            for _ in range(SUFFIXES):
+                self._suffixes.append(_suffix(left & _SUFFIX_MASK))
+                left >>= 64
+        return self._suffixes.pop()
+
+
+def _suffix(number: int) -> str:
+    found: list[str] = []
+    for _ in range(SUFFIX_LENGTH):
+        number, place = divmod(number, len(SUFFIX_CHARACTERS))
+        found.append(SUFFIX_CHARACTERS[place])
+    return "".join(found)

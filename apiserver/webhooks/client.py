@@ -3,10 +3,9 @@
     client = WebhookClient(services)
     body = await client.post(place, "?timeout=10s", review, timeout_s=10.0)
 
-aiohttp speaks HTTP/1.1 and keeps connections; one that the webhook closed meanwhile is replaced
-once. Answers have a time and a size, redirects are not followed (a webhook could lead the API
-server anywhere), and compressed answers, which may grow, are not asked for. What goes wrong is told
-in the words of Go's client.
+Connections are kept; one that the webhook closed meanwhile is replaced. Answers have a time and a
+size, redirects are not followed (a webhook could lead the API server anywhere), and compressed
+answers, which may grow, are not asked for. What goes wrong is told in the words of Go's client.
 """
 
 import asyncio
@@ -14,24 +13,31 @@ import ssl
 from collections import OrderedDict
 from typing import Final
 
-import aiohttp
 import orjson
-from yarl import URL
 
 from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.webhooks.places import Place
+from kvstack.apiserver.webhooks import faults
+from kvstack.apiserver.webhooks.http.answers import (
+    HttpAnswer,
+    MalformedError,
+    TooLongError,
+    TornError,
+)
+from kvstack.apiserver.webhooks.http.client import HttpClient, UrlError, site_of
+from kvstack.apiserver.webhooks.http.connection import ClosedError
+from kvstack.apiserver.webhooks.http.dialling import Address, addresses_of
+from kvstack.apiserver.webhooks.places import Place, service_of
 from kvstack.apiserver.webhooks.services import Services
-from kvstack.apiserver.webhooks.sessions import ServiceSession
 from kvstack.apiserver.webhooks.tls import client_context
 
 ANSWER_BYTES_MAX: Final = 16 << 20
 _CONTEXTS_MAX: Final = 256
-_HEADERS: Final = {
-    "Content-Type": "application/json",
-    "Accept": "application/json, */*",
-    "Accept-Encoding": "identity",
-    "User-Agent": "kube-apiserver-admission",
-}
+_HEAD: Final = (
+    "Content-Type: application/json\r\n"
+    "Accept: application/json, */*\r\n"
+    "Accept-Encoding: identity\r\n"
+    "User-Agent: kube-apiserver-admission\r\n"
+)
 _TEXTS: Final = {
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
@@ -71,7 +77,8 @@ class WebhookClient:
     def __init__(self, services: Services) -> None:
         """Find Services by the given means; nothing is dialled yet."""
         self._contexts: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
-        self._session: Final = ServiceSession(services)
+        self._services: Final = services
+        self._http: Final = HttpClient(self._addresses)
 
     async def post(
         self,
@@ -86,42 +93,43 @@ class WebhookClient:
         url = place.url + query
         try:
             async with asyncio.timeout(timeout_s):
-                return _checked(await self._twice(place, url, body, bytes_max))
+                found = await self._send(place, url, body, bytes_max)
         except TimeoutError:
             raise CallError(f"Post {quote(url)}: context deadline exceeded") from None
+        return _checked(Answer(found.code, found.header("content-type"), found.body))
 
     async def close(self) -> None:
         """Give up all connections."""
-        await self._session.close()
+        self._http.close()
 
-    async def _twice(self, place: Place, url: str, body: bytes, bytes_max: int) -> Answer:
-        try:
-            return await self._send(place, url, body, bytes_max)
-        except aiohttp.ServerDisconnectedError:
-            # A kept connection may be closed at the moment it is used again.
-            try:
-                return await self._send(place, url, body, bytes_max)
-            except aiohttp.ServerDisconnectedError:
-                raise CallError(f"Post {quote(url)}: EOF") from None
-
-    async def _send(self, place: Place, url: str, body: bytes, bytes_max: int) -> Answer:
+    async def _send(self, place: Place, url: str, body: bytes, bytes_max: int) -> HttpAnswer:
         try:
             context = self._context(place.ca)
         except ValueError as error:
             raise CallError(str(error)) from None
-        target = URL(url, encoded=True)
         try:
-            async with self._session.open().post(
-                target, data=body, headers=_HEADERS, ssl=context, allow_redirects=False
-            ) as response:
-                read = await _read(response, bytes_max)
-                return Answer(response.status, response.headers.get("Content-Type", ""), read)
-        except aiohttp.ServerDisconnectedError:
-            raise
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise CallError(
-                f"Post {quote(url)}: {await self._session.why(error, target)}"
-            ) from error
+            return await self._http.request(
+                "POST", url, _HEAD, body, context=context, bytes_max=bytes_max
+            )
+        except (UrlError, TooLongError) as error:
+            raise CallError(str(error)) from None
+        except ClosedError as error:
+            raise CallError(f"Post {quote(url)}: {faults.CLOSED}") from error
+        except TornError as error:
+            raise CallError(f"Post {quote(url)}: {faults.TORN}") from error
+        except MalformedError as error:
+            raise CallError(f"Post {quote(url)}: {faults.MALFORMED}") from error
+        except OSError as error:
+            site = site_of(url)
+            told = await faults.dial_text(error, site.host, site.port, self._services)
+            raise CallError(f"Post {quote(url)}: {told}") from error
+
+    async def _addresses(self, host: str, port: int) -> list[Address]:
+        """Return where a host is: a Service from the copy, others by the system."""
+        service = service_of(host)
+        if service is None:
+            return await addresses_of(host, port)
+        return self._services.endpoints(*service, port)
 
     def _context(self, ca: bytes) -> ssl.SSLContext:
         """Return the settings for a bundle; another bundle has connections of its own."""
@@ -131,22 +139,6 @@ class WebhookClient:
             if len(self._contexts) > _CONTEXTS_MAX:
                 self._contexts.popitem(last=False)
         return found
-
-
-async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """Return a body; raises CallError if it is too large."""
-    if (response.content_length or 0) > bytes_max:
-        response.close()
-        raise CallError(f"the answer has more than {bytes_max} bytes")
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.content.iter_any():
-        size += len(part)
-        if size > bytes_max:
-            response.close()
-            raise CallError(f"the answer has more than {bytes_max} bytes")
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _checked(answer: Answer) -> Answer:

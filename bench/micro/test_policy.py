@@ -82,7 +82,7 @@ class _View:
     def version(self, _resource: GroupResource) -> int:
         return 0
 
-    def subscribe(self, resource: GroupResource, callback: Callback) -> None:
+    def subscribe(self, resource: GroupResource, callback: Callback, **_: str) -> None:
         self.callbacks[resource] = callback
         callback([Change(each, None) for each in self.list(resource)])
 

@@ -23,13 +23,13 @@ class SharedQuestion:
         self._waiting: list[Wait[int]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def answer(self) -> int:
+    def answer(self) -> Wait[int]:
         """Return the answer to a request that begins after this call; StoreError if it failed."""
         wait: Wait[int] = Wait()
         self._waiting.append(wait)
         if self._task is None:
             self._begin()
-        return await wait
+        return wait
 
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._ask_for_all(), name="shared question")

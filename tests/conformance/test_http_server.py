@@ -52,6 +52,9 @@ def test_a_request_is_told_and_answered(way: Way) -> None:
         assert first.header_values("x-two") == ["a", "b"]
         assert ("x-two", "a") in first.headers
         assert ("host", "test") in first.headers
+        assert first.has_header_prefix("x-tw")
+        assert not first.has_header_prefix("x-tx")
+        assert first.has_header_prefix("ho")
         assert first.version == ("HTTP/2.0" if way.protocol == "h2" else "HTTP/1.1")
         connection = first.connection
         assert connection.listener == "http://127.0.0.1:0"
@@ -81,6 +84,25 @@ def test_head_has_the_length_and_no_body(way: Way) -> None:
             reply = await client.ask("HEAD", "/streamed")
             assert (reply.status, reply.body) == (200, b"")
             assert (await client.ask("GET", "/whole")).body == b"12345"
+
+    run(scenario())
+
+
+def test_a_body_in_parts_is_one_body(way: Way) -> None:
+    parts = (b"a", b"", b"b" * 200_000, b"c")
+
+    async def handle(request: Request, answer: Answer) -> None:
+        answer.send(200, [], *parts)
+
+    async def scenario() -> None:
+        async with (
+            serving(handle, portable=way.portable) as under,
+            way.connect(under.url) as client,
+        ):
+            for method, body in (("GET", b"".join(parts)), ("HEAD", b"")):
+                reply = await client.ask(method, "/")
+                assert (reply.status, reply.header("content-length")) == (200, "200002")
+                assert reply.body == body
 
     run(scenario())
 

@@ -60,8 +60,8 @@ def check_projected(scope: SpecScope, volume: Obj, path: str, errors: Errors) ->
     sources_path = child(path, "sources")
     for position, source in enumerate(volume.get("sources") or ()):
         source_path = index(sources_path, position)
-        given = [each for each in _CHECKS if source.get(each) is not None]
-        for name in given:
+        given = [each for each in source if source[each] is not None and each in _CHECKS]
+        for name in given if len(given) < 2 else [each for each in _CHECKS if each in given]:
             _CHECKS[name](source[name], child(source_path, name), errors, files, scope)
         if len(given) > 1:
             message = "may not specify more than 1 volume type per source"
@@ -109,10 +109,9 @@ class _Files:
 
 def _check_keys(source: Obj, path: str, errors: Errors, files: _Files, _scope: SpecScope) -> None:
     name = source.get("name", "")
-    needs("name")(source, path, errors)
-    items_path = child(path, "items")
+    _named(source, path, errors)
     for position, item in enumerate(source.get("items") or ()):
-        check_key_to_path(item, index(items_path, position), errors)
+        check_key_to_path(item, index(child(path, "items"), position), errors)
         if item.get("path"):
             files.add(item["path"], name)
 
@@ -127,16 +126,15 @@ def _check_downward(
 
 
 def _check_token(source: Obj, path: str, errors: Errors, files: _Files, scope: SpecScope) -> None:
-    seconds_path = child(path, "expirationSeconds")
     seconds = source.get("expirationSeconds")
     if seconds is None:
-        errors.append(required(seconds_path))
+        errors.append(required(child(path, "expirationSeconds")))
     elif seconds < TOKEN_SECONDS_MIN:
         message = "may not specify a duration less than 10 minutes"
-        errors.append(invalid(seconds_path, seconds, message))
+        errors.append(invalid(child(path, "expirationSeconds"), seconds, message))
     elif seconds > TOKEN_SECONDS_MAX:
         message = "may not specify a duration larger than 2^32 seconds"
-        errors.append(invalid(seconds_path, seconds, message))
+        errors.append(invalid(child(path, "expirationSeconds"), seconds, message))
     token_path = source.get("path", "")
     # Upstream tells the path of the token as one of the volume.
     if not token_path:
@@ -227,6 +225,7 @@ def _check_certificate_age(seconds: int | None, signer: str, path: str, errors: 
         errors.append(invalid(seconds_path, seconds, message))
 
 
+_named: Final = needs("name")
 _user: Final = numeric_id("user")
 _CHECKS: Final[dict[str, Callable[[Obj, str, Errors, _Files, SpecScope], None]]] = {
     "secret": _check_keys,

@@ -95,7 +95,8 @@ def check_toleration_list(
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         effect = toleration.get("effect", "")
         if key:
-            add_invalid(errors, child(item_path, "key"), key, check_label_key(key))
+            if wrong := check_label_key(key):
+                add_invalid(errors, child(item_path, "key"), key, wrong)
         elif operator != "Exists":
             message = (
                 "operator must be Exists when `key` is empty, which means"

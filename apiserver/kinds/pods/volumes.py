@@ -266,7 +266,9 @@ def check_volumes(scope: SpecScope) -> None:
 def check_volume(scope: SpecScope, volume: Obj, path: str, errors: Errors) -> None:
     """Check the source of one volume."""
     has_source = False
-    for source in SOURCES:
+    given = [name for name in volume if volume[name] is not None and name in _BY_NAME]
+    # Nearly every volume has one source; of several the order of the table counts.
+    for source in [_BY_NAME[given[0]]] if len(given) == 1 else SOURCES:
         value = volume.get(source.name)
         if value is None:
             continue
@@ -414,3 +416,4 @@ SOURCES: Final = (
     Source("image", None),
 )
 """All sources of volumes, in the order in which they are looked at."""
+_BY_NAME: Final = {each.name: each for each in SOURCES}

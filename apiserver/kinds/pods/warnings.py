@@ -46,6 +46,12 @@ _DEPRECATED_ANNOTATIONS: Final = {
     ),
 }
 _NO_SECCOMP_FIELD: Final = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_LOOKED_AT: Final = frozenset((*VOLUME_DEPRECATIONS, "ephemeral"))
+_PLAIN_SOURCES: Final = (
+    ("configMap", "ConfigMap", "name"),
+    ("secret", "Secret", "secretName"),
+    ("downwardAPI", "DownwardAPI", ""),
+)
 _NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
 
 
@@ -75,14 +81,18 @@ def _add_warnings(found: list[str], spec: Obj, metadata: Obj, path: str) -> None
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     annotations_path = child(path, "metadata", "annotations")
     found += _node_label_warnings(spec, spec_path)
-    found += [
-        f"{key(annotations_path, name)}: {message}"
-        for name, message in _DEPRECATED_ANNOTATIONS.items()
-        if name in annotations
-    ]
-    found += _volume_warnings(spec, spec_path)
-    found += _duplicates(spec.get("hostAliases"), "ip", child(spec_path, "hostAliases"), "ip")
-    found += _pull_secret_warnings(spec, child(spec_path, "imagePullSecrets"))
+    if annotations:
+        found += [
+            f"{key(annotations_path, name)}: {message}"
+            for name, message in _DEPRECATED_ANNOTATIONS.items()
+            if name in annotations
+        ]
+    if spec.get("volumes"):
+        found += _volume_warnings(spec["volumes"], child(spec_path, "volumes"))
+    if aliases := spec.get("hostAliases"):
+        found += _duplicates(aliases, "ip", child(spec_path, "hostAliases"), "ip")
+    if secrets := spec.get("imagePullSecrets"):
+        found += _pull_secret_warnings(secrets, child(spec_path, "imagePullSecrets"))
     found += fractional_bytes(spec.get("overhead"), child(spec_path, "overhead"))
     context = spec.get("securityContext") or {}
     if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
@@ -95,50 +105,54 @@ def _add_warnings(found: list[str], spec: Obj, metadata: Obj, path: str) -> None
                 container, annotations, annotations_path, of_pod, is_template=bool(path)
             )
         found += _container_warnings(container, container_path)
-    found += _port_warnings(containers)
-    found += _port_name_warnings(containers)
+    if any(each.get("ports") for each, _ in containers):
+        found += _port_warnings(containers)
+        found += _port_name_warnings(containers)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         found.append(
             f"{child(spec_path, 'terminationGracePeriodSeconds')}: must be >= 0; negative values"
             " are invalid and will be treated as 1"
         )
-    found += _pod_affinity_warnings(spec, child(spec_path, "affinity"))
+    if affinity := spec.get("affinity"):
+        found += _pod_affinity_warnings(affinity, child(spec_path, "affinity"))
     found += _address_warnings(spec, spec_path)
 
 
 def _node_label_warnings(spec: Obj, path: str) -> Iterable[str]:
-    selector_path = child(path, "nodeSelector")
     for name in spec.get("nodeSelector") or ():
         message = deprecated_node_label(name)
         if message:
-            yield f"{key(selector_path, name)}: {message}"
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    affinity_path = child(path, "affinity", "nodeAffinity")
+            yield f"{key(child(path, 'nodeSelector'), name)}: {message}"
+    if affinity := (spec.get("affinity") or {}).get("nodeAffinity"):
+        yield from _node_affinity_warnings(affinity, child(path, "affinity", "nodeAffinity"))
+    for position, each in enumerate(spec.get("topologySpreadConstraints") or ()):
+        spread_path = index(child(path, "topologySpreadConstraints"), position)
+        name = each.get("topologyKey", "")
+        message = deprecated_node_label(name)
+        if message:
+            yield f"{child(spread_path, 'topologyKey')}: {name} is {message}"
+        if each.get("labelSelector") is None:
+            yield f"{child(spread_path, 'labelSelector')}: {_NO_SELECTOR}"
+
+
+def _node_affinity_warnings(affinity: Obj, path: str) -> Iterable[str]:
     needed = (affinity.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or ()
-    terms_path = child(affinity_path, REQUIRED_TERMS, "nodeSelectorTerms")
+    terms_path = child(path, REQUIRED_TERMS, "nodeSelectorTerms")
     for position, term in enumerate(needed):
         yield from node_selector_term_warnings(term, index(terms_path, position))
-    preferred_path = child(affinity_path, PREFERRED_TERMS)
+    preferred_path = child(path, PREFERRED_TERMS)
     for position, term in enumerate(affinity.get(PREFERRED_TERMS) or ()):
         preference_path = child(index(preferred_path, position), "preference")
         preference = term.get("preference") or {}
         yield from node_selector_term_warnings(preference, preference_path, checks_values=True)
-    spread_path = child(path, "topologySpreadConstraints")
-    for position, each in enumerate(spec.get("topologySpreadConstraints") or ()):
-        name = each.get("topologyKey", "")
-        message = deprecated_node_label(name)
-        if message:
-            yield f"{child(index(spread_path, position), 'topologyKey')}: {name} is {message}"
-        if each.get("labelSelector") is None:
-            yield f"{child(index(spread_path, position), 'labelSelector')}: {_NO_SELECTOR}"
 
 
-def _volume_warnings(spec: Obj, path: str) -> Iterable[str]:
-    volumes = spec.get("volumes") or ()
-    list_path = child(path, "volumes")
+def _volume_warnings(volumes: Sequence[Obj], path: str) -> Iterable[str]:
     for position, volume in enumerate(volumes):
-        volume_path = index(list_path, position)
+        if _LOOKED_AT.isdisjoint(volume):
+            continue
+        volume_path = index(path, position)
         for name, (shown, message) in VOLUME_DEPRECATIONS.items():
             if volume.get(name) is not None:
                 yield f"{child(volume_path, shown)}: {message}"
@@ -155,52 +169,60 @@ class _File(NamedTuple):
     """A file of a volume and where its content comes from."""
 
     path: str
+    """Without slashes at its end."""
     source: str = ""
+    name: str | None = None
+    """Of the source, if it has one."""
 
     def shown(self) -> str:
         """Return the file as warnings tell it."""
-        return f"{quote(self.path)} ({self.source})" if self.source else quote(self.path)
+        if not self.source:
+            return quote(self.path)
+        source = self.source if self.name is None else f"{self.source} {quote(self.name)}"
+        return f"{quote(self.path)} ({source})"
+
+
+def _file(holder: Obj, source: str = "", name: str | None = None) -> _File:
+    path: str = holder.get("path", "")
+    return _File(path.rstrip("/"), source, name)
 
 
 def _overlap_warnings(volume: Obj) -> Iterable[str]:
-    name = quote(volume.get("name", ""))
-    plain = (
-        ("configMap", f"ConfigMap {quote((volume.get('configMap') or {}).get('name', ''))}"),
-        ("secret", f"Secret {quote((volume.get('secret') or {}).get('secretName', ''))}"),
-        ("downwardAPI", "DownwardAPI"),
-    )
-    for field, shown in plain:
-        items = (volume.get(field) or {}).get("items")
-        if items:
-            files = [_File(each.get("path", "")) for each in items]
-            for told in _overlaps(files, []):
-                yield f"volume {name} ({shown}): overlapping paths: {told}"
+    for field, what, name in _PLAIN_SOURCES:
+        source = volume.get(field)
+        if source and source.get("items"):
+            shown = f"{what} {quote(source.get(name, ''))}" if name else what
+            for told in _overlaps([_file(each) for each in source["items"]], []):
+                yield f"volume {_name(volume)} ({shown}): overlapping paths: {told}"
     known: list[_File] = []
     for source in (volume.get("projected") or {}).get("sources") or ():
         if not source:
-            yield f"volume {name} (Projected) has no sources provided"
+            yield f"volume {_name(volume)} (Projected) has no sources provided"
         for told in _overlaps(_projected_files(source), known):
-            yield f"volume {name} (Projected): overlapping paths: {told}"
+            yield f"volume {_name(volume)} (Projected): overlapping paths: {told}"
+
+
+def _name(volume: Obj) -> str:
+    return quote(volume.get("name", ""))
 
 
 def _projected_files(source: Obj) -> list[_File]:
     for field, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
         one = source.get(field)
         if one is not None and one.get("items"):
-            shown = f"{kind} {quote(one.get('name', ''))}"
-            return [_File(each.get("path", ""), shown) for each in one["items"]]
+            return [_file(each, kind, one.get("name", "")) for each in one["items"]]
     downward = source.get("downwardAPI")
     if downward is not None and downward.get("items"):
-        return [_File(each.get("path", ""), "DownwardAPI") for each in downward["items"]]
+        return [_file(each, "DownwardAPI") for each in downward["items"]]
     token, bundle = source.get("serviceAccountToken"), source.get("clusterTrustBundle")
     if token is not None:
-        return [_File(token.get("path", ""), "ServiceAccountToken")]
+        return [_file(token, "ServiceAccountToken")]
     if bundle is not None:
         name = bundle.get("name", bundle.get("signerName", ""))
-        return [_File(bundle.get("path", ""), f"ClusterTrustBundle {quote(name)}")]
+        return [_file(bundle, "ClusterTrustBundle", name)]
     certificate = source.get("podCertificate") or {}
     return [
-        _File(certificate[field], f"PodCertificate {what}")
+        _File(certificate[field].rstrip("/"), f"PodCertificate {what}")
         for field, what in (
             ("certificateChainPath", "chain"),
             ("keyPath", "key"),
@@ -212,8 +234,7 @@ def _projected_files(source: Obj) -> list[_File]:
 
 def _overlaps(files: Sequence[_File], known: list[_File]) -> Iterable[str]:
     """Yield the pairs of files of which one is, or lies below, the other; add the files."""
-    for each in files:
-        file = each._replace(path=each.path.rstrip("/"))
+    for file in files:
         for other in known:
             if file.path and other.path and _is_below(file.path, other.path):
                 yield f"{file.shown()} with {other.shown()}"
@@ -224,19 +245,18 @@ def _is_below(one: str, other: str) -> bool:
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def _duplicates(items: Sequence[Obj] | None, field: str, path: str, what: str) -> Iterable[str]:
+def _duplicates(items: Sequence[Obj], field: str, path: str, what: str) -> Iterable[str]:
     seen: set[str] = set()
-    for position, each in enumerate(items or ()):
+    for position, each in enumerate(items):
         value = each.get(field, "")
         if value in seen:
             yield f"{child(index(path, position), field)}: duplicate {what} {quote(value)}"
         seen.add(value)
 
 
-def _pull_secret_warnings(spec: Obj, path: str) -> Iterable[str]:
-    secrets = spec.get("imagePullSecrets")
+def _pull_secret_warnings(secrets: Sequence[Obj], path: str) -> Iterable[str]:
     yield from _duplicates(secrets, "name", path, "name")
-    for position, each in enumerate(secrets or ()):
+    for position, each in enumerate(secrets):
         if not each.get("name"):
             yield f'{child(index(path, position), "name")}: invalid empty name ""'
 
@@ -264,16 +284,14 @@ def _profile_warnings(
 
 
 def _container_warnings(container: Obj, path: str) -> Iterable[str]:
-    resources = container.get("resources") or {}
-    amounts_path = child(path, "resources")
-    for name in ("memory", "ephemeral-storage"):
-        for list_name in ("limits", "requests"):
-            amounts = resources.get(list_name) or {}
-            if name in amounts:
-                one = {name: amounts[name]}
-                yield from fractional_bytes(one, child(amounts_path, list_name))
+    if resources := container.get("resources"):
+        amounts_path = child(path, "resources")
+        for name in ("memory", "ephemeral-storage"):
+            for list_name in ("limits", "requests"):
+                amounts = resources.get(list_name)
+                if amounts and name in amounts:
+                    yield from fractional_bytes(amounts, child(amounts_path, list_name), (name,))
     seen: set[str] = set()
-    env_path = child(path, "env")
     for position, variable in enumerate(container.get("env") or ()):
         name = variable.get("name", "")
         if name in seen:
@@ -281,53 +299,68 @@ def _container_warnings(container: Obj, path: str) -> Iterable[str]:
             is_derived = value != reference and reference in value
             if variable.get("valueFrom") is not None or not is_derived:
                 yield (
-                    f"{index(env_path, position)}: hides previous definition of {quote(name)},"
-                    " which may be dropped when using apply"
+                    f"{index(child(path, 'env'), position)}: hides previous definition of"
+                    f" {quote(name)}, which may be dropped when using apply"
                 )
         seen.add(name)
 
 
-def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
-    known: dict[tuple[int, str], list[tuple[str, Obj]]] = {}
+class _Port(NamedTuple):
+    """A port and where it stands."""
+
+    port: Obj
+    container: str
+    position: int
+
+    def path(self) -> str:
+        return index(child(self.container, "ports"), self.position)
+
+
+def _ports(containers: Sequence[tuple[Obj, str]]) -> Iterable[_Port]:
     for container, path in containers:
         for position, port in enumerate(container.get("ports") or ()):
-            port_path = index(child(path, "ports"), position)
-            host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
-            if host_ip and not host_port:
-                shown = go_struct_text(port, "io.k8s.api.core.v1.ContainerPort")
-                yield f"{port_path}: hostIP set without hostPort: {shown}"
-            same = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
-            for other_path, other in same:
-                other_ip, other_port = other.get("hostIP", ""), other.get("hostPort", 0)
-                problem = ""
-                if (host_ip, host_port) == (other_ip, other_port):
-                    problem = "duplicate"
-                elif not host_port or not other_port:
-                    problem = "overlapping"
-                elif host_port == other_port and bool(host_ip) != bool(other_ip):
-                    problem = "dangerously ambiguous"
-                if problem:
-                    yield f"{port_path}: {problem} port definition with {other_path}"
-            same.append((port_path, port))
+            yield _Port(port, path, position)
+
+
+def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
+    known: dict[tuple[int, str], list[_Port]] = {}
+    for each in _ports(containers):
+        port = each.port
+        host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
+        if host_ip and not host_port:
+            shown = go_struct_text(port, "io.k8s.api.core.v1.ContainerPort")
+            yield f"{each.path()}: hostIP set without hostPort: {shown}"
+        same = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
+        for other in same:
+            other_ip, other_port = other.port.get("hostIP", ""), other.port.get("hostPort", 0)
+            problem = ""
+            if (host_ip, host_port) == (other_ip, other_port):
+                problem = "duplicate"
+            elif not host_port or not other_port:
+                problem = "overlapping"
+            elif host_port == other_port and bool(host_ip) != bool(other_ip):
+                problem = "dangerously ambiguous"
+            if problem:
+                yield f"{each.path()}: {problem} port definition with {other.path()}"
+        same.append(each)
 
 
 def _port_name_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
-    known: dict[str, str] = {}
-    for container, path in containers:
-        for position, port in enumerate(container.get("ports") or ()):
-            name, port_path = port.get("name"), index(child(path, "ports"), position)
-            if not name:
-                continue
-            other = known.setdefault(name, port_path)
-            if other is not port_path:
-                yield (
-                    f"{port_path}: duplicate port name {quote(name)} with {other}, services and"
-                    f" probes that select ports by name will use {other}"
-                )
+    known: dict[str, _Port] = {}
+    for each in _ports(containers):
+        name = each.port.get("name")
+        if not name:
+            continue
+        first = known.setdefault(name, each)
+        if first is not each:
+            other = first.path()
+            yield (
+                f"{each.path()}: duplicate port name {quote(name)} with {other}, services and"
+                f" probes that select ports by name will use {other}"
+            )
 
 
-def _pod_affinity_warnings(spec: Obj, path: str) -> Iterable[str]:
-    affinity = spec.get("affinity") or {}
+def _pod_affinity_warnings(affinity: Obj, path: str) -> Iterable[str]:
     for name in ("podAffinity", "podAntiAffinity"):
         one = affinity.get(name) or {}
         for field, below in ((REQUIRED_TERMS, ()), (PREFERRED_TERMS, ("podAffinityTerm",))):
@@ -340,10 +373,9 @@ def _pod_affinity_warnings(spec: Obj, path: str) -> Iterable[str]:
 
 
 def _address_warnings(spec: Obj, path: str) -> Iterable[str]:
-    servers_path = child(path, "dnsConfig", "nameservers")
     for position, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
+        servers_path = child(path, "dnsConfig", "nameservers")
         yield from ip_warnings(index(servers_path, position), server)
-    aliases_path = child(path, "hostAliases")
     for position, alias in enumerate(spec.get("hostAliases") or ()):
-        alias_path = child(index(aliases_path, position), "ip")
-        yield from ip_warnings(alias_path, alias.get("ip", ""))
+        alias_path = index(child(path, "hostAliases"), position)
+        yield from ip_warnings(child(alias_path, "ip"), alias.get("ip", ""))

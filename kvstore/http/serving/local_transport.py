@@ -47,6 +47,10 @@ class LocalHead:
         """Return all headers."""
         return list(self._items)
 
+    def has_prefix(self, prefix: str) -> bool:
+        """Tell whether there is a header whose name begins so."""
+        return any(name.startswith(prefix) for name, _ in self._items)
+
 
 class LocalResponse:
     """The client's side of an answer; it ends with `close`, or with its last piece."""
@@ -225,15 +229,18 @@ class LocalTransport:
         self._loop = asyncio.get_running_loop()
         return []
 
-    def respond(self, call: int, status: int, headers: Headers, body: bytes | None) -> None:
+    def respond(
+        self, call: int, status: int, headers: Headers, body: bytes | None, *rest: bytes
+    ) -> None:
         """Answer with the complete body, or (None) with a head before writes."""
         response = self._open.get(call)
         if response is None:
             return
         response.begin(status, tuple(headers))
         if body is not None:
-            if body:
-                response.add(body)
+            for part in (body, *rest):
+                if part:
+                    response.add(part)
             self.end(call, is_whole=True)
 
     def write(self, call: int, data: bytes) -> int | None:

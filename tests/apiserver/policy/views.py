@@ -32,9 +32,13 @@ class FakeView:
     def version(self, resource: GroupResource) -> int:
         return self._versions.get(resource, 0)
 
-    def subscribe(self, resource: GroupResource, callback: Callback) -> None:
-        self._callbacks.setdefault(resource, []).append(callback)
-        callback([Change(each, None) for each in self.list(resource)])
+    def subscribe(self, resource: GroupResource, callback: Callback, *, field: str = "") -> None:
+        def tell(changes: Sequence[Change]) -> None:
+            seen = [Change(_with(new, field), _with(old, field)) for new, old in changes]
+            callback([each for each in seen if each != (None, None)])
+
+        self._callbacks.setdefault(resource, []).append(tell)
+        tell([Change(each, None) for each in self.list(resource)])
 
     def put(self, resource: GroupResource, obj: Obj) -> Obj:
         """Create or change an object."""
@@ -78,3 +82,11 @@ class FakeView:
         if old["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
             raise status.conflict(resource, metadata["name"])
         return self.put(resource, obj)
+
+
+def _with(obj: Obj | None, field: str) -> Obj | None:
+    """Return an object whose field is not empty."""
+    value: Any = obj
+    for name in field.split(".") if field else ():
+        value = (value or {}).get(name)
+    return obj if value else None

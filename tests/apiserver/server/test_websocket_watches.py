@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.apiserver.server.in_process import World, options, run
+from tests.support.hanging_up import hang_up
 
 TOKEN = "base64url.bearer.authorization.k8s.io." + base64.urlsafe_b64encode(
     b"admin-token"
@@ -30,7 +31,7 @@ async def asked(world: World, port: int, offered: str, *more: str) -> tuple[str,
     writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     first = await reader.read(2) if " 101 " in head.partition("\r\n")[0] else b""
-    writer.close()
+    await hang_up(writer)
     return head, first
 
 

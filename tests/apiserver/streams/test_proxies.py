@@ -16,6 +16,7 @@ from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.streams.backends import Backends, DialError
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from tests.apiserver.server.in_process import World, options, run
+from tests.support.hanging_up import hang_up
 from tests.support.tcp_listener import TcpListener
 
 NODES = "/api/v1/nodes"
@@ -90,7 +91,7 @@ class Story:
         reader, writer = await self.connect(method, path, [*(headers or []), "Connection: close"],
                                             body)  # fmt: skip
         head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
+        await hang_up(writer)
         return head.decode().split("\r\n"), rest
 
     async def connect(
@@ -246,16 +247,16 @@ async def _streams(told: Story, node: str) -> None:
     assert head.startswith(b"HTTP/1.1 101 ")
     writer.write(b"abc")
     assert await reader.readexactly(3) == b"ABC"
-    writer.close()
+    await hang_up(writer)
     offered = f"Sec-WebSocket-Protocol: a, {TOKEN},b"
     reader, writer = await told.connect("GET", f"{node}/echo", [*upgrade, offered])
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
     assert told.backend.seen[-1][1]["sec-websocket-protocol"] == "a, b", "the token stays here"
-    writer.close()
+    await hang_up(writer)
     reader, writer = await told.connect("GET", f"{node}/other", upgrade)
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 500 ")
-    writer.close()
+    await hang_up(writer)
 
 
 def _value(head: list[str], name: str) -> str:
@@ -322,8 +323,7 @@ def test_a_name_that_was_checked_is_not_looked_up_again() -> None:
                 await backends.connect("nowhere.invalid", port, None)
             reader, writer = await backends.connect("nowhere.invalid", port, None, "127.0.0.1")
             assert await reader.read() == b"hello"
-            writer.close()
-            await writer.wait_closed()
+            await hang_up(writer)
 
     asyncio.run(main())
 

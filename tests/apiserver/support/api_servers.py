@@ -5,7 +5,7 @@
         stack.files.client_ca              what signs clients' certificates: (certificate, key)
 
 Tokens are those of the recordings: admin-token, alice-token, bob-token. Every process listens on a
-port the kernel picked, keeps its files in the directory it is given, and is ended by its own id.
+port of the test's own, keeps its files in the directory it is given, and is ended by its own id.
 """
 
 import http.client
@@ -28,7 +28,7 @@ from tests.support.certificates import Authority
 from tests.support.servers import Server, free_ports, ours, running
 
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 60.0
 POLL_S = 0.02
 OURS = (sys.executable, "-m", "kvstack", "apiserver")
 ADMIN_TOKEN = "admin-token"

@@ -119,6 +119,8 @@ def patching(*operations: Obj) -> Obj:
 
 def _handler(owner: HookServer) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
+        wbufsize = -1  # head and body leave together, as from any server of webhooks
+        disable_nagle_algorithm = True
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: Any) -> None:
@@ -142,7 +144,8 @@ def _handler(owner: HookServer) -> type[http.server.BaseHTTPRequestHandler]:
             time.sleep(how.get("delay", 0))
             text = how.get("text", "")
             if "json" in how:
-                text = json.dumps(how["json"]).replace("{uid}", review["request"]["uid"])
+                uid = (review.get("request") or {}).get("uid", "")
+                text = json.dumps(how["json"]).replace("{uid}", uid)
             self._send(how["status"], how.get("headers", {}), text.encode())
 
         def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:

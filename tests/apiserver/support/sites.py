@@ -24,6 +24,7 @@ from kvstack.apiserver.schema.resource import Resource
 from kvstack.apiserver.verbs.environment import Environment, Settings
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import ListenerLimits
+from kvstore.http.serving.local_transport import LocalHead
 from kvstore.http.serving.request import Request
 from kvstore.http.serving.transport import Connection
 from tests.apiserver.support.registries import World, world
@@ -32,24 +33,12 @@ from tests.apiserver.support.stub_policy import AdministratorsOnly, NoAdmission,
 ADMIN = "admin-token"
 
 
-class Headers:
+class Headers(LocalHead):
     """The headers of a request."""
 
     def __init__(self, items: Iterable[tuple[str, str]]) -> None:
         """Take them as they were sent."""
-        self._items = [(name.lower(), value) for name, value in items]
-
-    def get(self, name: str) -> str | None:
-        """Return the first of a name."""
-        return next((value for each, value in self._items if each == name), None)
-
-    def get_all(self, name: str) -> list[str]:
-        """Return all of a name."""
-        return [value for each, value in self._items if each == name]
-
-    def items(self) -> list[tuple[str, str]]:
-        """Return all."""
-        return list(self._items)
+        super().__init__([(name.lower(), value) for name, value in items])
 
 
 @dataclass
@@ -76,12 +65,17 @@ class Kept:
         self.answer = Answer(self, 1, None, is_head=False)  # type: ignore[arg-type]
 
     def respond(
-        self, call: int, status: int, headers: Sequence[tuple[str, str]], body: bytes | None
+        self,
+        call: int,
+        status: int,
+        headers: Sequence[tuple[str, str]],
+        body: bytes | None,
+        *rest: bytes,
     ) -> None:
         """Take the head, and the body of a whole answer."""
         self.status, self.headers = status, list(headers)
         if body is not None:
-            self.body, self.is_over = body, True
+            self.body, self.is_over = b"".join((body, *rest)), True
 
     def write(self, call: int, data: bytes) -> int:
         """Take a part of the body."""

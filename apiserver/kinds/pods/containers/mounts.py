@@ -59,9 +59,12 @@ def check_mounts(scope: SpecScope, container: Obj, path: str) -> None:
             message = "must not already exist as a path in volumeDevices"
             errors.append(invalid(child(item_path, "mountPath"), mount_path, message))
         _check_sub_path(errors, mount, item_path, list_path)
-        _check_propagation(errors, mount, container, child(list_path, "mountPropagation"))
-        _check_recursive(errors, mount, child(list_path, "recursiveReadOnly"))
-        _check_bind_options(scope, mount, child(item_path, "bindMountOptions"))
+        if mount.get("mountPropagation") is not None:
+            _check_propagation(errors, mount, container, child(list_path, "mountPropagation"))
+        if mount.get("recursiveReadOnly") is not None:
+            _check_recursive(errors, mount, child(list_path, "recursiveReadOnly"))
+        if mount.get("bindMountOptions"):
+            _check_bind_options(scope, mount, child(item_path, "bindMountOptions"))
 
 
 def check_devices(scope: SpecScope, container: Obj, path: str) -> None:

@@ -214,7 +214,8 @@ def _check_port_number(
 ) -> None:
     number = port.get(field, 0)
     if number:
-        add_invalid(errors, child(path, field), number, check_port_number(number))
+        if wrong := check_port_number(number):
+            add_invalid(errors, child(path, field), number, wrong)
     elif is_required:
         errors.append(required(child(path, field)))
 
@@ -263,10 +264,10 @@ def _check_init_resize(scope: SpecScope, container: Obj, path: str) -> None:
 
 def _check_restart(errors: Errors, container: Obj, path: str) -> None:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
+    if policy is None and not rules:
+        return
     policy_path = child(path, "restartPolicy")
     if policy is None:
-        if not rules:
-            return
         errors.append(required(policy_path, _NEEDS_POLICY))
     elif policy not in RESTART_POLICIES:
         errors.append(not_supported(policy_path, JsonText(policy), RESTART_POLICIES))

@@ -26,6 +26,8 @@ class Priority(Listed):
     def __init__(self, view: ObjectView) -> None:
         """Look classes up in the view."""
         self._view: Final = view
+        self._found: tuple[int, Obj | None] = -1, None
+        """The default class, and the version of the classes it was found among."""
 
     def mutate(self, request: AdmissionRequest) -> None:
         """Set the priority of a new pod; keep that of an old one."""
@@ -80,9 +82,13 @@ class Priority(Listed):
         return found
 
     def _default(self) -> Obj | None:
-        # Of several the lowest: nobody gets more than was meant.
-        defaults = [each for each in self._view.list(PRIORITY_CLASSES) if each.get("globalDefault")]
-        return min(defaults, key=_value, default=None)
+        version = self._view.version(PRIORITY_CLASSES)
+        if self._found[0] != version:
+            classes = self._view.list(PRIORITY_CLASSES)
+            defaults = [each for each in classes if each.get("globalDefault")]
+            # Of several the lowest: nobody gets more than was meant.
+            self._found = version, min(defaults, key=_value, default=None)
+        return self._found[1]
 
 
 def _value(priority_class: Obj) -> int:

@@ -49,7 +49,8 @@ class NodeGraph:
 
     def follow(self, view: ObjectView) -> None:
         """Take what a view holds, and from now on what changes there."""
-        view.subscribe(GroupResource("", "pods"), self._change_pods)
+        # A pod that is on no node concerns none.
+        view.subscribe(GroupResource("", "pods"), self._change_pods, field="spec.nodeName")
         view.subscribe(GroupResource("", VOLUMES), self._change_volumes)
         for each in _ON_NODES:
             view.subscribe(each, self._change(each.resource))

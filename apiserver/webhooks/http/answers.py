@@ -1,0 +1,212 @@
+"""Answers of HTTP/1.1, from the bytes of a connection; without input or output.
+
+    reader = AnswerReader(bytes_max)
+    reader.take(data)     True: the answer is there     raises AnswerError
+    reader.end()          the connection has ended; the same
+
+A body ends where its length or its last chunk says, or with the connection. Answers of 100 to 199
+are passed over. What says its length twice, or not in digits, is no answer.
+"""
+
+from typing import Final, NamedTuple
+
+HEAD_BYTES_MAX: Final = 64 << 10
+_LINE_BYTES_MAX: Final = 4 << 10
+_HEAD_END: Final = b"\r\n\r\n"
+_LINE_END: Final = b"\r\n"
+_BODILESS: Final = frozenset((204, 304))
+_SPACE: Final = " \t"
+_HEX: Final = frozenset("0123456789abcdefABCDEF")
+
+
+class AnswerError(Exception):
+    """What came is no answer."""
+
+
+class MalformedError(AnswerError):
+    """What came is no HTTP."""
+
+
+class TornError(AnswerError):
+    """The connection ended within an answer."""
+
+
+class TooLongError(AnswerError):
+    """The body is larger than was asked for."""
+
+
+class HttpAnswer(NamedTuple):
+    """An answer of any status."""
+
+    code: int
+    headers: dict[str, str]
+    """By their names in lower case; of one that is repeated the values joined by commas."""
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """Return a header by its name in lower case; empty: there is none."""
+        return self.headers.get(name, "")
+
+
+class AnswerReader:
+    """Reads one answer."""
+
+    __slots__ = ("_body", "_bytes_max", "_chunk", "_data", "_left", "_next", "answer", "is_last")
+
+    def __init__(self, bytes_max: int) -> None:
+        """Refuse bodies of more than bytes_max."""
+        self._bytes_max: Final = bytes_max
+        self._data = b""  # what is not read yet
+        self._body = bytearray()
+        self._left = 0  # of the body, in bytes; -1: it ends with the connection
+        self._chunk = -1  # of the current chunk, in bytes; -1: its size is still to come
+        self._next = self._head
+        self.answer = HttpAnswer(0, {}, b"")
+        """Complete once `take` or `end` has said so."""
+        self.is_last = False
+        """Whether the connection is of no use after this answer."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything has come."""
+        return bool(self._data) or self.answer.code != 0
+
+    def take(self, data: bytes) -> bool:
+        """Take what has come; return whether the answer is complete. Raises AnswerError."""
+        self._data = self._data + data if self._data else data
+        if not self._next():
+            return False
+        # What comes beyond an answer belongs to no request.
+        self.is_last = self.is_last or bool(self._data)
+        return True
+
+    def end(self) -> None:
+        """Take note that nothing more comes; raises AnswerError if something is missing."""
+        if self._next != self._until_end:
+            raise TornError("unexpected EOF")
+        self._complete()
+
+    def _head(self) -> bool:
+        head, end, rest = self._data.partition(_HEAD_END)
+        if not end:
+            if len(head) > HEAD_BYTES_MAX:
+                raise MalformedError(f"the head of the answer has more than {HEAD_BYTES_MAX} bytes")
+            if not b"HTTP/1.".startswith(head[:7]):
+                raise MalformedError("malformed HTTP response")
+            return False
+        first, *lines = head.decode("latin-1").split("\r\n")
+        version, _, rest_of_line = first.partition(" ")
+        code = rest_of_line[:3]
+        if version not in ("HTTP/1.1", "HTTP/1.0") or not (code.isascii() and code.isdigit()):
+            raise MalformedError("malformed HTTP response")
+        self._data = rest
+        if code[0] == "1":
+            return self._head()
+        headers = _headers(lines)
+        self.answer = HttpAnswer(int(code), headers, b"")
+        kept = headers.get("connection", "").lower()
+        self.is_last = kept != "keep-alive" if version == "HTTP/1.0" else "close" in kept
+        return self._begin(headers)
+
+    def _begin(self, headers: dict[str, str]) -> bool:
+        """Find out where the body ends, and read what there is of it."""
+        coding = headers.get("transfer-encoding")
+        length = headers.get("content-length")
+        if self.answer.code in _BODILESS:
+            return self._complete()
+        if coding is not None:
+            if coding.lower() != "chunked" or length is not None:
+                raise MalformedError("malformed HTTP response")
+            self._next = self._chunks
+        elif length is not None:
+            if not (length.isascii() and length.isdigit()):
+                raise MalformedError("malformed HTTP response")
+            self._left = int(length)
+            self._check_size(self._left)
+            self._next = self._counted
+        else:
+            self.is_last = True
+            self._next = self._until_end
+        return self._next()
+
+    def _counted(self) -> bool:
+        data = self._data
+        if len(data) == self._left and not self._body:  # the whole at once, as it nearly always is
+            self._data = b""
+            self.answer = self.answer._replace(body=data)
+            return True
+        piece = data[: self._left]
+        self._data = data[len(piece) :]
+        self._body += piece
+        self._left -= len(piece)
+        return not self._left and self._complete()
+
+    def _until_end(self) -> bool:
+        self._check_size(len(self._body) + len(self._data))
+        self._body += self._data
+        self._data = b""
+        return False
+
+    def _chunks(self) -> bool:
+        while True:
+            if self._chunk < 0:
+                line, end, rest = self._data.partition(_LINE_END)
+                if not end:
+                    self._check_line(line)
+                    return False
+                self._chunk = _chunk_size(line)
+                self._check_size(len(self._body) + self._chunk)
+                self._data = rest
+                if not self._chunk:
+                    self._next = self._trailer
+                    return self._trailer()
+            if len(self._data) < self._chunk + 2:
+                return False
+            if self._data[self._chunk : self._chunk + 2] != _LINE_END:
+                raise MalformedError("malformed chunked encoding")
+            self._body += self._data[: self._chunk]
+            self._data = self._data[self._chunk + 2 :]
+            self._chunk = -1
+
+    def _trailer(self) -> bool:
+        while True:
+            line, end, rest = self._data.partition(_LINE_END)
+            if not end:
+                self._check_line(line)
+                return False
+            self._data = rest
+            if not line:
+                return self._complete()
+
+    def _complete(self) -> bool:
+        self.answer = self.answer._replace(body=bytes(self._body))
+        return True
+
+    def _check_size(self, size: int) -> None:
+        if size > self._bytes_max:
+            raise TooLongError(f"the answer has more than {self._bytes_max} bytes")
+
+    def _check_line(self, line: bytes) -> None:
+        if len(line) > _LINE_BYTES_MAX:
+            raise MalformedError("malformed chunked encoding")
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name[-1] in _SPACE or name[0] in _SPACE:
+            raise MalformedError("malformed HTTP response")
+        name, value = name.lower(), value.strip(_SPACE)
+        if name not in found:
+            found[name] = value
+        elif name != "content-length" or found[name] != value:
+            found[name] = f"{found[name]}, {value}"
+    return found
+
+
+def _chunk_size(line: bytes) -> int:
+    text = line.partition(b";")[0].strip().decode("latin-1")
+    if not text or len(text) > 15 or not _HEX.issuperset(text):
+        raise MalformedError("malformed chunked encoding")
+    return int(text, 16)

@@ -1,0 +1,52 @@
+"""The copy as policy reads it."""
+
+from typing import Any
+
+import orjson
+
+from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry.view import Change, View
+from tests.apiserver.registry.test_collection import collection
+
+PODS = GroupResource("", "pods")
+
+
+def test_who_asks_for_a_field_is_told_of_objects_that_have_it() -> None:
+    pods = collection("pods")
+    view = View(lambda _resource: pods)
+    told: list[tuple[str, str]] = []
+    calls = 0
+
+    def node(obj: dict[str, Any] | None) -> str:
+        return "" if obj is None else obj["spec"]["nodeName"]
+
+    def note(changes: Any) -> None:
+        nonlocal calls
+        calls += 1
+        told.extend((node(each.object), node(each.previous)) for each in changes)
+
+    def put(name: str, revision: int, **spec: Any) -> None:
+        obj = {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": {"name": name, "namespace": "a", "uid": "u"},
+            "spec": spec,
+        }
+        record = pods.codec.read(f"a/{name}", orjson.dumps(obj), revision)
+        pods.apply([(revision, f"a/{name}", record)])
+
+    put("there", 1, nodeName="n1")
+    put("waits", 2)
+    view.subscribe(PODS, note, field="spec.nodeName")
+    assert (told, calls) == ([("n1", "")], 1)
+    put("new", 3)
+    assert calls == 1
+    put("new", 4, nodeName="n2")
+    put("there", 5, nodeName="n3")
+    pods.apply([(6, "a/waits", None)])
+    pods.apply([(7, "a/new", None)])
+    assert told[1:] == [("n2", ""), ("n3", "n1"), ("", "n2")]
+
+    everything: list[Change] = []
+    view.subscribe(PODS, everything.extend)
+    assert [each.previous for each in everything] == [None]
