@@ -104,6 +104,7 @@ def _applied(
         time = now
     else:
         time = last.time if last is not None else ""
+        merged = live  # as it is, with what has no schema in the order it was written in
     managers = dict(shift.managers)
     managers[writer] = Managed(difference(named, STRIPPED), endpoint.api_version, time)
     if name == MANAGER and has_annotation(merged):

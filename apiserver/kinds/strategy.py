@@ -161,8 +161,12 @@ class Strategy:
     is_completed_when_read: bool = False
     """Whether upstream stores new objects without something that reading adds, so that their first
     update is written even if it changes nothing."""
+    has_unsafe_delete: bool = True
+    """Whether an object that cannot be read can be deleted all the same."""
     has_table: bool = True
     """Whether objects can be had as Tables."""
+    tells_metadata_twice: bool = False
+    """Whether errors about the metadata of a changed object are told twice."""
     tells_repeated: bool = False
     """Whether an error that validation of a new object finds again is told again."""
     scaling: "Scaling | None" = None

@@ -119,14 +119,14 @@ class Reads:
     async def _next_page(
         self, collection: Collection, selection: Selection, options: ListOptions
     ) -> Page:
-        if options.revision:
-            raise status.bad_request(
-                "specifying resource version is not allowed when using continue"
-            )
         try:
             position = continue_token.decode(options.continue_token)
         except TokenError as error:
             raise status.bad_request(f"invalid continue token: {error}") from None
+        if options.revision:
+            raise status.bad_request(
+                "specifying resource version is not allowed when using continue"
+            )
         start = max(selection.prefix + position.start, selection.start)
         if options.revision == 0:
             options = options._replace(limit=0)

@@ -29,8 +29,6 @@ def complete_new(call: Call, obj: Obj, context: Context) -> None:
     meta = obj["metadata"]
     if strategy.has_generation:
         meta["generation"] = 1
-    else:
-        meta.pop("generation", None)
     strategy.prepare_create(obj, context)
     errors = _new_errors(endpoint, obj, context)
     if not strategy.tells_repeated:
@@ -51,6 +49,7 @@ def complete_changed(call: Call, obj: Obj, old: Obj, context: Context) -> None:
     meta = obj["metadata"]
     errors = metadata.validate(meta, name_is_path_segment, is_namespaced=endpoint.row.is_namespaced)
     errors += metadata.validate_update(meta, old["metadata"])
+    twice = list(errors) if strategy.tells_metadata_twice else []
     finalizers = meta.get("finalizers")
     if finalizers and endpoint.rechecks_finalizers:
         errors += metadata.validate_finalizer_names(_FINALIZERS, finalizers)
@@ -58,7 +57,7 @@ def complete_changed(call: Call, obj: Obj, old: Obj, context: Context) -> None:
     if endpoint.row.is_custom:
         errors = distinct(errors) + metadata.new_finalizers(meta, old["metadata"])
     else:
-        errors = distinct(errors)
+        errors = twice + distinct(errors)
     _refuse(endpoint, meta, errors)
     call.warnings += context.warnings
     call.warnings += strategy.update_warnings(obj, old, context)

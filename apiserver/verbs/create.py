@@ -210,7 +210,6 @@ async def _store(
         current = await _live(call, collection, key)
         if current is not None:
             raise NameTakenError(meta["name"], current)
-        meta.pop("resourceVersion", None)
         return Made(endpoint.from_hub(obj), endpoint.kind, type_of(call), 201)
     _check_no_version(meta)
     written = await write_new(call, collection, key, obj, also)

@@ -31,6 +31,7 @@ _UID: Final = (
     "the UID in the precondition ({}) does not match the UID in record ({})."
     " The object might have been deleted and then recreated"
 )
+_READABLE: Final = "unsafe deletion is not allowed because the object is decodable from storage"
 _VERSION: Final = (
     "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record"
     " ({}). The object might have been modified"
@@ -45,17 +46,22 @@ async def delete(call: Call) -> Stored | Made:
     return await delete_object(call, call.info.name, given)
 
 
-def read_options(call: Call) -> DeleteOptions:
+def read_options(call: Call, *, is_collection: bool = False) -> DeleteOptions:
     """Return the options of a delete, of the body or of the query; raises ApiError."""
     body = None
     if call.body:
         body = bodies.read_options(call.body, call.media_type, call.endpoint.row.kind)
     found = options.delete_options(call.query, body)
+    if is_collection:
+        options.check_of_collection(found)
+    elif found.ignores_read_errors and not call.endpoint.main.has_unsafe_delete:
+        raise status.internal_error(f"no unsafe deleter provided, can not honor {options.UNSAFE}")
     if body is not None:
         # Upstream records these options in the version that it handles them in.
         call.note({**found.to_object(), "apiVersion": "meta.k8s.io/__internal"})
     warning = call.endpoint.main.orphans_warning
-    if warning and found.orphan_dependents is None and not found.policy:
+    is_silent = found.policy or found.ignores_read_errors
+    if warning and found.orphan_dependents is None and not is_silent:
         call.warnings.append(warning)
     return found
 
@@ -101,7 +107,7 @@ async def _attempt(
     *,
     admits: bool,
 ) -> Stored | Made | Raced:
-    if record.error and given.ignores_read_errors:
+    if given.ignores_read_errors:
         return await _remove_unread(call, collection, record)
     obj = updating.parsed(record, collection.prefix)
     endpoint = call.endpoint
@@ -127,6 +133,10 @@ async def _attempt(
 async def _remove_unread(call: Call, collection: Collection, record: Record) -> Made | Raced:
     """Remove what cannot be read: nobody can be asked about it, nothing can hold it."""
     await updating.check_may(call, _UNSAFE_VERB)
+    if not record.error:
+        key = f"{call.env.registry.copy.places.root.rstrip('/')}/{collection.prefix}/{record.key}"
+        text = updating.storage_error(key, _READABLE)
+        raise status.conflict(call.endpoint.resource, record.name, text)
     try:
         gone = await call.env.registry.writes.delete(collection, record)
     except StoreError as error:
@@ -187,6 +197,10 @@ async def _remove(
                 await allocations.begin_again(call)
             return gone
         record = gone
+    elif record.parse()["metadata"].get("finalizers"):  # upstream shows what it has not filled in
+        kind = call.endpoint.kind
+        zero = {"kind": kind.kind, "apiVersion": kind.api_version, **call.endpoint.fields.zero}
+        return Made(zero, kind, type_of(call))
     if _returns_object(call):
         return Stored(record)
     return _success(call, record.name, record.parse()["metadata"].get("uid", ""))

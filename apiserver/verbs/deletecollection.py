@@ -12,7 +12,7 @@ async def delete_collection(call: Call) -> Listing:
     """Delete what is listed; return the list as it was. The first error ends it: ApiError."""
     given = options.list_options(call.query, is_list=False)
     selection = reading.selection_of(call, given)
-    wanted = read_options(call)
+    wanted = read_options(call, is_collection=True)
     reads = call.env.registry.reads
     page = await reads.list(collection_of(call), selection, reading.read_options(given))
     for record in page.records:

@@ -34,6 +34,7 @@ META_GROUP: Final = "meta.k8s.io"
 CREATE: Final = "CreateOptions"
 UPDATE: Final = "UpdateOptions"
 PATCH: Final = "PatchOptions"
+UNSAFE: Final = "ignoreStoreReadErrorWithClusterBreakingPotential"
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 
 _ALL: Final = "All"
@@ -189,10 +190,17 @@ def delete_options(query: Query, body: Obj | None) -> DeleteOptions:
         body.get("orphanDependents"),
         body.get("propagationPolicy") or "",
         bool(body.get("dryRun")),
-        bool(body.get("ignoreStoreReadErrorWithClusterBreakingPotential")),
+        bool(body.get(UNSAFE)),
     )
     _refuse("DeleteOptions", _delete_errors(found, body))
     return found
+
+
+def check_of_collection(given: DeleteOptions) -> None:
+    """Refuse what only the delete of one object may ask for; raises ApiError."""
+    if given.ignores_read_errors:
+        text = "is not allowed with DELETECOLLECTION, try again after removing the option"
+        _refuse("DeleteOptions", [invalid(UNSAFE, True, text)])
 
 
 def _delete_query(query: Query) -> Obj:
@@ -200,9 +208,7 @@ def _delete_query(query: Query) -> Obj:
         "gracePeriodSeconds": _integer(query, "gracePeriodSeconds"),
         "orphanDependents": _flag(query, "orphanDependents"),
         "dryRun": query.get("dryRun"),
-        "ignoreStoreReadErrorWithClusterBreakingPotential": _flag(
-            query, "ignoreStoreReadErrorWithClusterBreakingPotential"
-        ),
+        UNSAFE: _flag(query, UNSAFE),
     }
     if "propagationPolicy" in query:
         found["propagationPolicy"] = query["propagationPolicy"][0]
@@ -224,9 +230,8 @@ def _delete_errors(options: DeleteOptions, body: Obj) -> list[FieldError]:
     errors += _dry_run_errors(body.get("dryRun") or ())
     if options.ignores_read_errors:
         errors += [
-            invalid("ignoreStoreReadErrorWithClusterBreakingPotential", True, f"{_ALONE} .{name}")
+            invalid(UNSAFE, True, f"{_ALONE} .{name}")
             for name, is_set in (
-                ("dryRun", options.dry_run),
                 ("propagationPolicy", policy is not None),
                 ("orphanDependents", options.orphan_dependents is not None),
                 ("gracePeriodSeconds", options.grace_seconds is not None),
@@ -252,8 +257,10 @@ def _watch_errors(options: ListParameters) -> list[FieldError]:
             errors.append(forbidden(path, text))
         if match != NOT_OLDER_THAN:
             errors.append(not_supported(path, match, (NOT_OLDER_THAN,)))
-        if options.continue_token:
-            errors.append(forbidden(path, f"{path} is forbidden when continue is provided"))
+    # A watch from now on begins with what is there, as if the request had asked for it so.
+    begins_now = options.send_initial_events is None and options.resource_version in ("", "0")
+    if options.continue_token and (match or begins_now):
+        errors.append(forbidden(path, f"{path} is forbidden when continue is provided"))
     return errors
 
 

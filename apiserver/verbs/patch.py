@@ -250,6 +250,8 @@ def _applied(call: Call, given: WriteOptions) -> updating.Changed:
                 endpoint.fields, live, config, given.manager, call.now, force=given.force
             )
             new = _of_merged(call, merged)
+            if live is not None and _is_unchanged(merged, live):  # then nothing is written anew
+                new |= {name: live[name] for name in live if name != "metadata"}
         except RecursionError:
             raise bad_request(_PATCHED_TOO_DEEP) from None
         _tell_repeated(call, given)
@@ -316,6 +318,19 @@ def _of_merged(call: Call, merged: Obj) -> Obj:
         ) from None
     obj.setdefault("metadata", {})
     return obj
+
+
+def _is_unchanged(merged: Obj, live: Obj) -> bool:
+    """Tell whether an apply has left an object as it was, but for its managers."""
+    return _has_members_of(merged, live, "metadata") and _has_members_of(
+        merged.get("metadata") or {}, live.get("metadata") or {}, "managedFields"
+    )
+
+
+def _has_members_of(one: Obj, other: Obj, but: str) -> bool:
+    return one.keys() - {but} == other.keys() - {but} and all(
+        value is other[name] for name, value in one.items() if name != but
+    )
 
 
 def _slashed(kind: Kind) -> str:

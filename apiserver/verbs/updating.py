@@ -248,11 +248,18 @@ def _check_uid(call: Call, collection: Collection, update: Update, live: Obj | N
 def precondition_failed(call: Call, collection: Collection, update: Update, text: str) -> ApiError:
     """Return the 409 of a precondition that does not hold."""
     root = "" if update.given.dry_run else call.env.registry.copy.places.root.rstrip("/")
-    message = (
-        f"StorageError: invalid object, Code: 4, Key: {root}/{collection.prefix}/{update.key},"
-        f" ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {text}"
+    message = storage_error(
+        f"{root}/{collection.prefix}/{update.key}", f"Precondition failed: {text}"
     )
     return status.conflict(call.endpoint.resource, update.name, message)
+
+
+def storage_error(key: str, text: str) -> str:
+    """Return what upstream's store says of an object that it may not change."""
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0,"
+        f" AdditionalErrorMsg: {text}"
+    )
 
 
 def _check_version(call: Call, update: Update, meta: Obj, record: Record) -> None:

@@ -133,6 +133,7 @@ def _strategy(kind: str, policies: str) -> Strategy:
         return reserved_name_warnings(new)
 
     return Strategy(
+        allows_any_finalizer=True,
         default=_default,
         prepare_create=set_first_generation,
         prepare_update=prepare_update,

@@ -113,6 +113,7 @@ def _update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
 
 
 MUTATING_POLICIES: Final = Strategy(
+    allows_any_finalizer=True,
     default=_default,
     prepare_create=set_first_generation,
     prepare_update=_prepare_update,

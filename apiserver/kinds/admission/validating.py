@@ -191,6 +191,7 @@ def _update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
 _cells: Final = policy_cells("validations")
 
 VALIDATING_POLICIES: Final = Strategy(
+    allows_any_finalizer=True,
     default=_default,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,

@@ -203,6 +203,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 
 def _strategy(*, is_mutating: bool) -> Strategy:
     return Strategy(
+        allows_any_finalizer=True,
         default=_default_mutating if is_mutating else _default_validating,
         prepare_create=set_first_generation,
         prepare_update=_prepare_update,

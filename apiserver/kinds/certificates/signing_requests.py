@@ -362,6 +362,7 @@ SIGNING_REQUESTS: Final = Strategy(
     cells=_cells,
     subresources={
         "approval": Strategy(
+            has_table=False,
             default=_default,
             prepare_update=_prepare_approval,
             validate_update=_validate_update(approval=True),

@@ -116,6 +116,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 
 
 NAMESPACES: Final = Strategy(
+    has_unsafe_delete=False,
     default=_default,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,

@@ -165,6 +165,8 @@ def _availability(obj: Obj) -> str:
 
 
 API_SERVICES: Final = Strategy(
+    allows_any_finalizer=True,
+    tells_metadata_twice=True,
     default=_default,
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,

@@ -111,6 +111,7 @@ CLAIMS: Final = Strategy(
     cells=_cells,
     subresources={
         "status": Strategy(
+            has_table=False,
             default=_default,
             prepare_update=_prepare_status,
             validate_update=_validate_status,

@@ -97,6 +97,7 @@ def _strategy(kind: str, *, is_namespaced: bool) -> Strategy:
         return DECLARED.merge(errors, new, old, type_name)
 
     return Strategy(
+        has_unsafe_delete=False,
         default=_default,
         validate=validate,
         validate_update=validate_update,

@@ -94,6 +94,7 @@ def _strategy(
     validate_update: Callable[[Obj, Obj, Context], list[FieldError]],
 ) -> Strategy:
     return Strategy(
+        has_unsafe_delete=False,
         validate=validate,
         validate_update=validate_update,
         check_name=name_is_path_segment,

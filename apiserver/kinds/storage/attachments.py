@@ -63,7 +63,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     errors, declared = _errors(new)
     if not same(new["spec"], old["spec"], _SPEC):
         errors.append(invalid("spec", None, IMMUTABLE))
-        return errors
+        return errors if new["spec"].get("attacher") else [*errors, *declared]
     return errors + declared
 
 

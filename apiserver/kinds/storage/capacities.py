@@ -1,6 +1,6 @@
 """CSIStorageCapacities: how much storage of a class there is in a part of the cluster."""
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apiserver.kinds.deprecations import deprecated_node_label
 from kvstack.apiserver.kinds.equality import same
@@ -61,19 +61,10 @@ def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, _now: float) -> list[Any]:
-    return [
-        obj["metadata"]["name"],
-        obj.get("storageClassName", ""),
-        obj.get("capacity", "<unset>"),
-    ]
-
-
 CSI_STORAGE_CAPACITIES: Final = Strategy(
     validate=_validate,
     validate_update=_validate_update,
     warnings=_warnings,
     update_warnings=_update_warnings,
     allows_unconditional_update=False,
-    cells=_cells,
 )

@@ -322,9 +322,3 @@ def test_warning_of_deprecated_labels() -> None:
     ]
     assert told(CSI_STORAGE_CAPACITIES, given) == expected
     assert told_of_change(CSI_STORAGE_CAPACITIES, given, given) == expected
-
-
-def test_rows_of_capacities() -> None:
-    """No age is shown."""
-    assert cells_of(CSI_STORAGE_CAPACITIES, capacity()) == ["c", "s", "<unset>"]
-    assert cells_of(CSI_STORAGE_CAPACITIES, capacity(capacity="1Gi")) == ["c", "s", "1Gi"]
