@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from kvstack.apiserver.http import encoding
 from kvstack.apiserver.registry.compaction import Compaction
-from kvstack.apiserver.verbs.environment import Settings
+from kvstack.apiserver.verbs.environment import SUFFIXES, Settings
 from kvstore.client.errors import OutcomeUnknownError, UnavailableError
 from tests.apiserver.support.sites import Api, site
 from tests.apiserver.support.virtual_time import run
@@ -83,20 +83,19 @@ def test_a_dry_run_stores_nothing() -> None:
 class Suffixes(Random):
     """Chance that makes the same name twice."""
 
-    def __init__(self) -> None:
-        super().__init__(1)
-        self._next = iter([7, 7, 8])
-
     @override
     def getrandbits(self, k: int, /) -> int:
-        return next(self._next) if k == 64 else super().getrandbits(k)
+        # The ends of many names are drawn at once, the first of them the highest bits.
+        if k != 64 * SUFFIXES:
+            return super().getrandbits(k)
+        return sum(number << (k - 64 * place) for place, number in enumerate([7, 7, 8], 1))
 
 
 def test_generated_names_are_tried_again() -> None:
     """When somebody has them."""
 
     async def story(api: Api) -> None:
-        api.env.random = Suffixes()
+        api.env.random = Suffixes(1)
         body = {"metadata": {"generateName": "x-"}}
         names = [(await api.ask("POST", MAPS, body)).json["metadata"]["name"] for _ in range(2)]
         assert names == ["x-kbbbb", "x-lbbbb"]
