@@ -358,7 +358,8 @@ impl AsyncWrite for Wire {
             ready!(line.poll_send(cx))?;
         }
         if bytes.len() >= LARGE_BYTES {
-            line.outgoing.reserve(OUTGOING_ROOM.saturating_sub(line.outgoing.len())); // grow once, not by doubling
+            // It grows once, not by doubling.
+            line.outgoing.reserve(OUTGOING_ROOM.saturating_sub(line.outgoing.len()));
         }
         line.outgoing.extend_from_slice(bytes);
         line.outgoing_frames.see(bytes);
