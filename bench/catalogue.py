@@ -25,6 +25,7 @@ from bench.scenarios import (
     security,
     slow_link,
     snapshot,
+    stack,
     watches,
 )
 
@@ -49,6 +50,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     api_server.SCENARIO,
     api_pods.SCENARIO,
     scheduling.SCENARIO,
+    stack.SCENARIO,
     embedded.SCENARIO,
     http.SCENARIO,
 )

@@ -218,7 +218,7 @@ def one_cluster(
             member = Member(who, directory / f"m{number}", extra=extra, place=place)
             stack.callback(end, member)
             members.append(member)
-        ports = free_ports(2 * count)  # in one call: ports given one by one could come twice
+        ports = free_ports(2 * count)
         for number, member in enumerate(members):
             member.client_port, member.peer_port = ports[2 * number : 2 * number + 2]
         found = Cluster(who, members)

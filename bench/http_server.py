@@ -33,7 +33,6 @@ SMALL: Final = (
 )
 _HEADERS: Final = [("Content-Type", "application/json")]
 _PAUSE_S: Final = 0.01  # between two events, so that each is sent by itself
-_STOP_S: Final = 10.0
 
 
 class Server(NamedTuple):

@@ -16,6 +16,8 @@ def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
 
 
 DISK_BOUNDS: Final = exponential(0.001, 2, 14)
+PROMETHEUS_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Of histograms whose bounds nobody chose."""
 
 
 class Histogram:
@@ -42,3 +44,29 @@ class Histogram:
         other = Histogram(self.bounds)
         other.counts, other.total = list(self.counts), self.total
         return other
+
+
+class Histograms:
+    """The histograms of one family, by their labels."""
+
+    __slots__ = ("_bounds", "_found")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """Take ascending bounds; there is no series yet."""
+        self._bounds = bounds
+        self._found: dict[str, Histogram] = {}
+
+    def add(self, labels: str, value: float) -> None:
+        """Count a value of a series."""
+        found = self._found.get(labels)
+        if found is None:
+            found = self._found[labels] = Histogram(self._bounds)
+        found.add(value)
+
+    def copies(self) -> dict[str, Histogram]:
+        """Return copies of all series by their labels."""
+        return {labels: each.copy() for labels, each in self._found.items()}
+
+    def counts(self) -> dict[str, int]:
+        """Return how many values each series has."""
+        return {labels: sum(each.counts) for labels, each in self._found.items()}

@@ -23,8 +23,6 @@ else:
 MemberId: TypeAlias = int
 ClusterId: TypeAlias = int
 LeaseId: TypeAlias = int
-Index: TypeAlias = int
-Term: TypeAlias = int
 MainRevision: TypeAlias = int
 
 SERVER_VERSION: Final = "3.7.1"  # the etcd version that this server implements

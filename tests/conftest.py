@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.surface.outcomes import pytest_runtest_logreport as pytest_runtest_logreport
 from tests.surface.outcomes import pytest_sessionfinish as pytest_sessionfinish
@@ -25,7 +25,14 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 
 
 # The same examples at every run; HYPOTHESIS_PROFILE=default searches anew each time.
-settings.register_profile("steady", derandomize=True, deadline=None, print_blob=True)
+# No limit of time: how fast examples are made says only how busy the machine is.
+settings.register_profile(
+    "steady",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # A shell starts what it runs in the background with SIGINT ignored, and every process started from

@@ -15,7 +15,6 @@ _STORAGE: Final = "storage.k8s.io"
 CONFIG_MAPS: Final = ResourceType("", "v1", "configmaps", "ConfigMap")
 ENDPOINTS: Final = ResourceType("", "v1", "endpoints", "Endpoints")
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
-LIMIT_RANGES: Final = ResourceType("", "v1", "limitranges", "LimitRange")
 NAMESPACES: Final = ResourceType("", "v1", "namespaces", "Namespace", is_namespaced=False)
 NODES: Final = ResourceType("", "v1", "nodes", "Node", is_namespaced=False)
 PERSISTENT_VOLUME_CLAIMS: Final = ResourceType(
@@ -108,6 +107,15 @@ CLUSTER_TRUST_BUNDLES: Final = ResourceType(
     "clustertrustbundles",
     "ClusterTrustBundle",
     is_namespaced=False,
+)
+DEVICE_CLASSES: Final = ResourceType(
+    "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", is_namespaced=False
+)
+DEVICE_TAINT_RULES: Final = ResourceType(
+    "resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", is_namespaced=False
+)
+RESOURCE_SLICES: Final = ResourceType(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", is_namespaced=False
 )
 RESOURCE_CLAIMS: Final = ResourceType("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 RESOURCE_CLAIM_TEMPLATES: Final = ResourceType(

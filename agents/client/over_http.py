@@ -1,26 +1,31 @@
-"""A transport over HTTP/1.1 with TLS: connections are kept and used again.
+"""A transport over HTTP with TLS: HTTP/2 where the server speaks it, else HTTP/1.1.
 
     transport = OverHttp("https://127.0.0.1:6443", Credentials(token="…"), ca=pem)
 
-aiohttp speaks HTTP; which certificates are shown and believed is said here. A token file is read
-again every minute, as service accounts' tokens are renewed in place.
+Which certificates are shown and believed is said here. A token file is read again every minute, as
+service accounts' tokens are renewed in place. What a server says it has not begun is sent again.
 """
 
 import asyncio
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-import aiohttp
-from yarl import URL
+from kvstack.agents.client.http2.pool import Http2Pool, Place
+from kvstack.agents.client.http2.stream import NotProcessedError, Stream
+from kvstack.agents.client.transport import Response, UnreachableError
 
-from kvstack.agents.client.transport import UnreachableError
+if TYPE_CHECKING:
+    from kvstack.agents.client.over_http1 import OverHttp1
 
 _TOKEN_AGE_S: Final = 60.0
-_CONNECTIONS_MAX: Final = 100
+_REPEATS_MAX: Final = 5
+_HTTPS: Final = "https"
+_HTTPS_PORT: Final = 443
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,35 +38,6 @@ class Credentials:
     """PEM, with its chain."""
     key: bytes = b""
     """PEM."""
-
-
-class _Response:
-    """An answer of aiohttp."""
-
-    __slots__ = ("_response", "status")
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-
-    def header(self, name: str) -> str:
-        return self._response.headers.get(name, "")
-
-    async def read(self) -> bytes:
-        try:
-            return await self._response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnreachableError(_text(error)) from error
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._response.content.iter_any():
-                yield piece
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnreachableError(_text(error)) from error
-
-    def close(self) -> None:
-        self._response.close()
 
 
 class OverHttp:
@@ -79,11 +55,18 @@ class OverHttp:
         """Ask the server at an URL; ca: PEM of the authorities to believe (empty: the system's)."""
         self._server = server.rstrip("/")
         self._credentials = credentials
-        self._tls = _tls(credentials, ca, insecure=insecure) if server.startswith("https") else None
-        self._server_name = server_name or None
+        url = urlsplit(self._server)
+        self._prefix = url.path
+        self._ca = ca
+        self._is_insecure = insecure
+        self._server_name = server_name
         self._token = credentials.token
         self._token_until = 0.0
-        self._session: aiohttp.ClientSession | None = None
+        self._is_secure = url.scheme == _HTTPS
+        host = url.hostname or ""
+        self._place = Place(host, url.port or _HTTPS_PORT, server_name or host, url.netloc)
+        self._http2 = Http2Pool(self._place, self._context()) if self._is_secure else None
+        self._http1: OverHttp1 | None = None
 
     async def request(
         self,
@@ -92,46 +75,90 @@ class OverHttp:
         headers: Sequence[tuple[str, str]],
         body: bytes,
         timeout_s: float,
-    ) -> _Response:
+    ) -> Response:
         """Send a request."""
         token = self._current_token()
         if token:
             headers = [*headers, ("Authorization", f"Bearer {token}")]
-        session = self._session
-        if session is None:
-            # The headers are the caller's alone, and bodies come as they are.
-            session = self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS_MAX, ssl=self._tls or False),
-                timeout=aiohttp.ClientTimeout(total=None),
-                skip_auto_headers=("User-Agent", "Content-Type", "Accept"),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=1 << 20,
-            )
         try:
             async with asyncio.timeout(timeout_s):
-                response = await session.request(
-                    method,
-                    URL(self._server + target, encoded=True),
-                    headers=headers,
-                    data=body or None,
-                    allow_redirects=False,
-                    server_hostname=self._server_name,
-                )
+                if self._http2 is not None:
+                    stream = await self._over_http2(self._http2, method, target, headers, body)
+                    if stream is not None:
+                        return stream
+                return await self._over_http1().request(method, target, headers, body)
         except TimeoutError as error:
             raise UnreachableError(f"no answer within {timeout_s} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise UnreachableError(_text(error)) from error
-        return _Response(response)
 
     def use_token(self, token: str) -> None:
         """Ask with another token from now on."""
         self._token = token
 
+    async def use_certificate(self, certificate: bytes, key: bytes) -> None:
+        """Ask with another certificate (PEM) from now on; what is under way is broken off.
+
+        Raises ssl.SSLError for what is no certificate.
+        """
+        before = self._credentials
+        self._credentials = replace(before, certificate=certificate, key=key)
+        try:
+            context = self._context()
+        except ssl.SSLError:
+            self._credentials = before
+            raise
+        await self.close()
+        if self._http2 is not None:
+            self._http2 = Http2Pool(self._place, context)
+
     async def close(self) -> None:
         """Give up all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._http2 is not None:
+            self._http2.close()
+        if self._http1 is not None:
+            await self._http1.close()
+            self._http1 = None
+
+    async def _over_http2(
+        self,
+        pool: Http2Pool,
+        method: str,
+        target: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+    ) -> Stream | None:
+        """Return an answer; None: the server does not speak HTTP/2."""
+        repeats = 0
+        while True:
+            connection = pool.ready()
+            if connection is None:
+                try:
+                    connection = await pool.open()
+                except OSError as error:  # also of TLS
+                    raise UnreachableError(str(error) or type(error).__name__) from error
+                if connection is None:
+                    self._http2 = None
+                    return None
+            stream = connection.request(method, self._prefix + target, headers, body)
+            try:
+                await stream.headed()
+            except NotProcessedError:
+                repeats += 1
+                if repeats > _REPEATS_MAX:
+                    raise
+                continue
+            except BaseException:
+                stream.close()
+                raise
+            return stream
+
+    def _over_http1(self) -> "OverHttp1":
+        if self._http1 is None:
+            # Most servers speak HTTP/2, and aiohttp takes as long to load as a thousand requests.
+            from kvstack.agents.client.over_http1 import OverHttp1
+
+            context = self._context() if self._is_secure else None
+            self._http1 = OverHttp1(self._server, context, self._server_name)
+        return self._http1
 
     def _current_token(self) -> str:
         if self._credentials.token_file:
@@ -141,23 +168,18 @@ class OverHttp:
                 self._token_until = now + _TOKEN_AGE_S
         return self._token
 
-
-def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__
-
-
-def _tls(credentials: Credentials, ca: bytes, *, insecure: bool) -> ssl.SSLContext:
-    """Return what TLS needs to know; raises ssl.SSLError for what is no certificate."""
-    context = ssl.create_default_context(cadata=ca.decode() if ca else None)
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if credentials.certificate:
-        # OpenSSL takes a client's pair from files alone.
-        with tempfile.TemporaryDirectory() as folder:
-            cert, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-            cert.write_bytes(credentials.certificate)
-            key.touch(mode=0o600)
-            key.write_bytes(credentials.key)
-            context.load_cert_chain(cert, key)
-    return context
+    def _context(self) -> ssl.SSLContext:
+        """Return what TLS needs to know; raises ssl.SSLError for what is no certificate."""
+        context = ssl.create_default_context(cadata=self._ca.decode() if self._ca else None)
+        if self._is_insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self._credentials.certificate:
+            # OpenSSL takes a client's pair from files alone.
+            with tempfile.TemporaryDirectory() as folder:
+                cert, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+                cert.write_bytes(self._credentials.certificate)
+                key.touch(mode=0o600)
+                key.write_bytes(self._credentials.key)
+                context.load_cert_chain(cert, key)
+        return context

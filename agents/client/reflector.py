@@ -30,7 +30,6 @@ _BASE_S: Final = 0.8
 _MAX_S: Final = 30.0
 _RESET_S: Final = 120.0
 _GONE: Final = 410
-_TOO_MANY: Final = 429
 
 
 class Sink(Protocol):

@@ -28,7 +28,7 @@ Key: TypeAlias = tuple[str, ...]
 _WAITING_MAX: Final = 10_000
 _REMEMBERED_MAX: Final = 4096
 _SERIES_S: Final = 360.0
-_WRITERS: Final = 4
+_WRITERS: Final = 16
 _NOTE_BYTES_MAX: Final = 1024
 _NOT_FOUND: Final = 404
 

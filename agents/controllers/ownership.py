@@ -7,7 +7,7 @@ that it matches is adopted. Before the first adoption the owner is read from the
 gone or going takes nothing. The uid in each patch keeps it from meeting another object.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -104,6 +104,29 @@ def label_selector(owner: Object) -> Selector:
     return labels.from_object(owner["spec"].get("selector"))
 
 
+class SharedLabels:
+    """Tests labels of many objects, each different map of labels once.
+
+    Objects of one template have one map in common (`client.sharing`). What is tested must live as
+    long as this.
+    """
+
+    def __init__(self, test: Callable[[Mapping[str, str]], bool]) -> None:
+        """test: of labels."""
+        self._test = test
+        self._known: dict[int, bool] = {}
+
+    def __call__(self, obj: Object) -> bool:
+        """Return what the test says of an object's labels."""
+        own = obj["metadata"].get("labels")
+        if not own:
+            return self._test({})
+        found = self._known.get(id(own))
+        if found is None:
+            found = self._known[id(own)] = self._test(own)
+        return found
+
+
 class OwnerKeys:
     """Which owners of one kind a change of a dependent concerns: its controller's, or adopters."""
 
@@ -141,21 +164,21 @@ def claim(
     what: Claim, candidates: Iterable[Object]
 ) -> Generator[Step, list[Outcome], list[Object]]:
     """Return the owner's objects among the candidates, after adoptions and releases."""
-    owner = what.owner["metadata"]
+    uid, is_leaving = what.owner["metadata"]["uid"], is_deleting(what.owner)
     mine: list[Object] = []
     adopted: list[Object] = []
     released: list[Object] = []
+    matching = SharedLabels(what.selector.matches)
     for obj in candidates:
         reference = controller_of(obj)
-        matches = what.selector.matches(obj["metadata"].get("labels") or {})
         if reference is not None:
-            if reference["uid"] != owner["uid"]:
+            if reference["uid"] != uid:
                 continue
-            if matches:
+            if matching(obj):
                 mine.append(obj)
-            elif not is_deleting(what.owner):
+            elif not is_leaving:
                 released.append(obj)
-        elif matches and not is_deleting(what.owner) and not is_deleting(obj):
+        elif not is_leaving and matching(obj) and not is_deleting(obj):
             adopted.append(obj)
     if released:
         yield from _release(what, released)

@@ -8,7 +8,7 @@ import asyncio
 import random
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
@@ -17,8 +17,9 @@ import yaml
 
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
+from kvstack.agents.client.over_http import OverHttp
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import bootstrap
+from kvstack.agents.kubelet import bootstrap, certificates, resolv_conf
 from kvstack.agents.kubelet.configuration import (
     FLAGS,
     ConfigurationFileError,
@@ -29,10 +30,14 @@ from kvstack.agents.kubelet.configuration import (
     without_effect,
 )
 from kvstack.agents.kubelet.housekeeping import KeepingOptions
+from kvstack.agents.kubelet.image_garbage import ImageOptions
 from kvstack.agents.kubelet.kubelet import KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
+from kvstack.agents.kubelet.pressures import EvictionOptions
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
+from kvstack.agents.kubelet.rotation import CLIENT_KIND, Rotation
+from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static_pods import StaticSettings
 from kvstore.errors import ConfigError
 from kvstore.runtime.log.line_logger import LEVELS, LineLogger, open_logger
@@ -55,6 +60,11 @@ _OWN: Final = {
         "volumes, layers, certificates, and the folder of images",
     ),
     "cert-dir": ("", "of certificates (default: pki in --root-dir)"),
+    "pod-network": (
+        "auto",
+        "of a node of processes: bridge (each pod has an address of the node's podCIDR), host "
+        "(pods share the node's), or auto: bridge once there is a podCIDR",
+    ),
     "image-dir": ("", "images of a node of processes (default: images in --root-dir)"),
     "host-image": ("false", "whether host:latest, the machine's own files, is an image"),
     "ignore-limits": ("false", "take pods with limits where none can be enforced"),
@@ -62,7 +72,7 @@ _OWN: Final = {
 }
 # Flags of kubelet that have no effect here.
 _TAKEN_NAMES: Final = """
-    v rotate-certificates enable-server cloud-provider image-credential-provider-config
+    v enable-server cloud-provider image-credential-provider-config
     image-credential-provider-bin-dir runtime-cgroups pod-infra-container-image fail-swap-on
     cgroup-driver feature-gates read-only-port sync-frequency logging-format vmodule
     hairpin-mode
@@ -134,6 +144,8 @@ def split_flags(
             taken.append(f"--{name}")
     if own["log-level"] not in LEVELS:
         raise FlagError(f"--log-level {own['log-level']}: one of {', '.join(LEVELS)}")
+    if own["pod-network"] not in (AUTOMATIC, BRIDGE, SHARED):
+        raise FlagError(f"--pod-network {own['pod-network']}: {AUTOMATIC}, {BRIDGE} or {SHARED}")
     if not own["kubeconfig"]:
         raise FlagError("--kubeconfig is required: a node without an API server is not supported")
     return own, flags, taken
@@ -189,11 +201,13 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
             configuration["registerNode"],
         ),
         KeepingOptions(
-            configuration["evictionHard"],
-            seconds(configuration, "evictionPressureTransitionPeriod"),
-            configuration["imageGCHighThresholdPercent"],
-            configuration["imageGCLowThresholdPercent"],
-            seconds(configuration, "imageMinimumGCAge"),
+            _evictions(configuration),
+            ImageOptions(
+                configuration["imageGCHighThresholdPercent"],
+                configuration["imageGCLowThresholdPercent"],
+                seconds(configuration, "imageMinimumGCAge"),
+                seconds(configuration, "imageMaximumGCAge"),
+            ),
             quantity(configuration["containerLogMaxSize"]),
             configuration["containerLogMaxFiles"],
         ),
@@ -213,6 +227,19 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         image_endpoint=configuration["imageServiceEndpoint"],
         configuration=configuration,
         pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
+        network=own["pod-network"],
+    )
+
+
+def _evictions(configuration: Object) -> EvictionOptions:
+    periods = configuration["evictionSoftGracePeriod"]
+    return EvictionOptions(
+        configuration["evictionHard"],
+        configuration["evictionSoft"],
+        {signal: seconds(periods, signal) for signal in periods},
+        configuration["evictionMinimumReclaim"],
+        seconds(configuration, "evictionPressureTransitionPeriod"),
+        float(configuration["evictionMaxPodGracePeriod"]),
     )
 
 
@@ -226,32 +253,10 @@ def _summed(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
 
 def node_names(configuration: Object) -> NodeNames:
     """Return how names are resolved, by the configuration and the node's own file."""
-    servers, searches, options = read_resolv_conf(configuration["resolvConf"])
+    servers, searches, options = resolv_conf.read(configuration["resolvConf"])
     return NodeNames(
         configuration["clusterDNS"], configuration["clusterDomain"], servers, searches, options
     )
-
-
-def read_resolv_conf(path: str) -> tuple[list[str], list[str], list[str]]:
-    """Return servers, searches and options of a file; without one: the machine itself."""
-    if not path:
-        return ["127.0.0.1"], ["."], []
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    servers: list[str] = []
-    searches: list[str] = []
-    options: list[str] = []
-    for line in lines:
-        words = line.split()
-        if words[:1] == ["nameserver"]:
-            servers += words[1:2]
-        elif words[:1] == ["search"]:
-            searches = words[1:]
-        elif words[:1] == ["options"]:
-            options = words[1:]
-    return servers, searches, options
 
 
 async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger) -> None:
@@ -261,16 +266,37 @@ async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger)
         loop.add_signal_handler(each, stop.set)
     clock, chance = SystemClock(), random.SystemRandom().random
     kubeconfig = Path(own["kubeconfig"])
+    pki = options.pki or options.root / "pki"
     if own["bootstrap-kubeconfig"]:
-        pki = options.pki or options.root / "pki"
         await bootstrap.ensure(own["bootstrap-kubeconfig"], kubeconfig, pki, options.name, clock)
-    cluster = load(kubeconfig)
-    api = Api(connect(cluster), Options(user_agent="kvstack-kubelet"))
+    transport = connect(load(kubeconfig))
+    api = Api(transport, Options(user_agent="kvstack-kubelet"))
     node = RealNode(api, clock, chance, log, options)
+    rotation: asyncio.Task[None] | None = None
     try:
+        if options.configuration["rotateCertificates"]:
+            use = used_by(transport)
+            kept = certificates.current(pki, certificates.CLIENT)
+            if certificates.is_good(kept, clock.now_s()):
+                await use(kept)
+            work = Rotation(api, CLIENT_KIND, pki, options.name, (), use, clock, chance, log).run()
+            rotation = loop.create_task(work, name="rotation of the client certificate")
         await node.start()
         log.info("the node is ready", name=options.name)
         await stop.wait()
     finally:
+        if rotation is not None:
+            rotation.cancel()
+            await asyncio.gather(rotation, return_exceptions=True)
         await node.stop()
         await api.close()
+
+
+def used_by(transport: OverHttp) -> Callable[[Path], Awaitable[None]]:
+    """Return what lets a transport ask with the certificate and key of a file."""
+
+    async def use(file: Path) -> None:
+        pem = await asyncio.to_thread(file.read_bytes)
+        await transport.use_certificate(pem, pem)
+
+    return use

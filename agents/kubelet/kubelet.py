@@ -119,7 +119,8 @@ class Kubelet:
             options.names,
             options.seccomp_default,
         )
-        allocatable = node.allocatable(machine, options.pods_max, options.reserved)
+        hard = options.keeping.evictions.hard
+        allocatable = node.allocatable(machine, options.pods_max, options.reserved, hard)
         self.prober: Final = Prober(runtime, clock, chance, self._warn)
         self._images = ImageManager(api, runtime, clock, self._event)
         self._volumes = PodVolumes(api, clock, chance, allocatable)
@@ -167,7 +168,13 @@ class Kubelet:
         options = self.options
         runtime = f"{self.runtime.name}://{self.runtime.version}"
         own = node.Self(
-            options.name, options.ip, self.port, options.pods_max, runtime, options.reserved
+            options.name,
+            options.ip,
+            self.port,
+            options.pods_max,
+            runtime,
+            options.reserved,
+            options.keeping.evictions.hard,
         )
         await self.node.register(own)
         self._leases.keep(self.node.object)
@@ -295,7 +302,9 @@ class Kubelet:
                 self._queue.forget(uid)
             except (ApiError, UnreachableError) as error:
                 self._queue.add_rate_limited(uid)
-                self._logger.debug("a pod was not synced", pod=uid, error=str(error))
+                is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
+                say = self._logger.debug if is_usual else self._logger.warning
+                say("a pod was not synced", pod=uid, error=str(error))
             except Exception as error:
                 self._queue.add_rate_limited(uid)
                 self._logger.error("a pod was not synced", pod=uid, error=repr(error))

@@ -28,6 +28,9 @@ _CONFLICT: Final = 409
 _IMAGES_MAX: Final = 50
 _NAMES_MAX: Final = 5
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 7.0)
+_READY_EVERY_S: Final = 0.1
+_READY_WITHIN_S: Final = 120.0
+"""A node that has never been ready is looked at so often, for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class NodeStatus:
         self._written_s = 0.0
         self._written: Object = {}
         self._changed = asyncio.Event()
+        self._ranges: Sequence[str] = ()
+        self._was_ready = False
         self.object: Object = {}
         """The node as it was read or written last."""
 
@@ -84,6 +89,7 @@ class NodeStatus:
                     raise
                 await asyncio.sleep(wait_s)
         self._recorder.record(self.object, "Normal", "Starting", "Starting kubelet.")
+        await self._use_ranges()
         await self._write()
 
     async def _make(self, own: node.Self) -> Object:
@@ -113,24 +119,39 @@ class NodeStatus:
 
     async def run(self) -> None:
         """Keep the status true until cancelled."""
+        begun_s = self._clock.monotonic_s()
         while True:
+            is_young = self._clock.monotonic_s() - begun_s < _READY_WITHIN_S
+            waits_for_ready = not self._was_ready and is_young
             try:
-                async with asyncio.timeout(self._options.every_s):
+                async with asyncio.timeout(
+                    _READY_EVERY_S if waits_for_ready else self._options.every_s
+                ):
                     await self._changed.wait()
             except TimeoutError:
                 self._logger.debug("the node's status is looked at")
             self._changed.clear()
             try:
                 self.object = await self._api.get(NODES, "", self.object["metadata"]["name"])
+                await self._use_ranges()
                 await self._write()
             except (ApiError, UnreachableError) as error:
                 self._logger.warning("the node's status was not written", error=str(error))
+
+    async def _use_ranges(self) -> None:
+        """Tell the runtime from which ranges pods have addresses, when they change."""
+        spec = self.object.get("spec") or {}
+        ranges = spec.get("podCIDRs") or ([spec["podCIDR"]] if spec.get("podCIDR") else [])
+        if ranges and ranges != self._ranges:
+            await self._runtime.use_ranges(ranges)
+            self._ranges = ranges
 
     async def _write(self) -> None:
         """Write the status if it differs from what is there, or was written long ago."""
         assert self._own is not None, "the node is registered"
         found, now_s = self.object, self._clock.now_s()
         old = found.get("status") or {}
+        self._was_ready = self._was_ready or not self._runtime.problem()
         images = sorted(await self._runtime.images(), key=lambda each: -each.size_bytes)
         conditions = node.conditions(
             old.get("conditions") or (), self._pressures(), self._runtime.problem(), now_s

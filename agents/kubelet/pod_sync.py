@@ -137,7 +137,9 @@ class PodSync:
         """Do what is due for a pod that was admitted; raises ApiError, UnreachableError."""
         runtime = self._tools.runtime
         containers = [*record.lost, *runtime.of_pod(record.uid)]
-        plan = step(pod, containers, record.memory, self._tools.clock.now_s())
+        now_s, has_sandbox = self._tools.clock.now_s(), runtime.has_sandbox(record.uid)
+        record.memory.has_sandbox = has_sandbox
+        plan = step(pod, containers, record.memory, now_s, has_sandbox=has_sandbox)
         self._stop_all(pod, record, plan)
         next_s = plan.again_s
         if plan.starts:
@@ -174,7 +176,7 @@ class PodSync:
         results, before = record.memory.results, _statuses(pod)
         running = [each for each in self._tools.runtime.of_pod(record.uid) if each.is_running]
         by_name = {each["name"]: each for each in containers_of(pod)}
-        record.memory.has_sandbox = bool(running)
+        record.memory.has_sandbox = self._tools.runtime.has_sandbox(record.uid)
         for found in running:
             container, told = by_name.get(found.name), before.get(found.name) or {}
             if container is None:
@@ -276,10 +278,10 @@ class PodSync:
             raise _LaterError(1.0)
         directory = tools.directory(record.uid)
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        # Volumes first; once more where only a sandbox has the address that they may tell.
+        # Volumes first; once more when a sandbox has brought the address that they may tell.
         prepared = await self._prepare(pod, record, directory)
         handler = await self._make_sandbox(pod, record)
-        if tools.runtime.has_network:
+        if self._pod_ip(pod) != prepared.addresses.pod:
             prepared = await self._prepare(pod, record, directory)
         for wanted, attempt in plan.starts:
             if record.ending.is_set():

@@ -10,10 +10,10 @@ from kvstack.agents.process.flag_rows import (
     AUTHORIZATION,
     CLIENT,
     OBSERVATION,
-    SHORT,
     leader_election,
     page_flags,
 )
+from kvstack.apiserver.server.settings.component_flags import SHORT
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
 
 _GENERIC: Final = "Generic"

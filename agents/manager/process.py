@@ -32,10 +32,11 @@ from kvstack.agents.reconcile.manager import Manager, Users
 from kvstack.agents.reconcile.runner import Surroundings
 from kvstack.agents.reconcile.service_accounts import OneUser, ServiceAccountUsers
 from kvstack.apiserver.policy.service_accounts.keys import UnusableKeyError
-from kvstack.apiserver.server.process import (
+from kvstack.apiserver.server.program import (
     FAILED,
     keep_log_of_loop,
     run,
+    settle,
     stop_event,
     version_text,
 )
@@ -117,6 +118,7 @@ async def serve(cluster: Cluster, settings: ManagerSettings, log: Logger) -> Non
                 running.manager = manager = Manager(chosen, users, surroundings)
                 try:
                     await manager.start()
+                    settle()
                     log.info("controllers work", count=len(manager.runners))
                     await asyncio.Event().wait()
                 finally:
@@ -132,6 +134,8 @@ async def serve(cluster: Cluster, settings: ManagerSettings, log: Logger) -> Non
             return render([leading, *manager_metrics(running.manager)])
 
         await stack.enter_async_context(serving(Pages(access, health, metrics), process.pages))
+        if election is not None:
+            settle()  # it may wait for days
         await lead_until(stop, lead, election)
 
 

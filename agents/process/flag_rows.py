@@ -5,6 +5,7 @@ Rows for a `FlagTable`; `settings` reads them.
 
 from typing import Final
 
+from kvstack.apiserver.server.settings.component_flags import GLOBAL, LOGS, METRICS
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag, Kind
 
 _TTL_HELP: Final = "how long an answer is believed"
@@ -169,27 +170,14 @@ def leader_election(name: str) -> tuple[Flag, ...]:
 
 
 OBSERVATION: Final = (
-    Flag("allow-metric-labels", "Metrics", Kind.MAP, "", Effect.IGNORED),
-    Flag("allow-metric-labels-manifest", "Metrics", Kind.TEXT, "", Effect.IGNORED),
-    Flag("disabled-metrics", "Metrics", Kind.LIST, "", Effect.IGNORED),
-    Flag("show-hidden-metrics-for-version", "Metrics", Kind.TEXT, "", Effect.IGNORED),
-    Flag("log-flush-frequency", "Logs", Kind.DURATION, "5s", Effect.IGNORED),
-    Flag("log-json-info-buffer-size", "Logs", Kind.TEXT, "", Effect.IGNORED),
-    Flag("log-json-split-stream", "Logs", Kind.BOOL, "false", Effect.IGNORED),
-    Flag("log-text-info-buffer-size", "Logs", Kind.TEXT, "", Effect.IGNORED),
-    Flag("log-text-split-stream", "Logs", Kind.BOOL, "false", Effect.IGNORED),
-    Flag("logging-format", "Logs", Kind.TEXT, "text", Effect.IGNORED),
-    Flag("v", "Logs", Kind.INT, "0", Effect.LIVE, "how much is logged: 4 and more: debug"),
-    Flag("vmodule", "Logs", Kind.TEXT, "", Effect.IGNORED),
+    *METRICS,
+    *LOGS,
     Flag("contention-profiling", "Debugging", Kind.BOOL, "false", Effect.IGNORED),
     Flag("profiling", "Debugging", Kind.BOOL, "true", Effect.IGNORED),
     Flag("emulated-version", "Generic", Kind.LIST, "", Effect.IGNORED),
     Flag("emulation-forward-compatible", "Generic", Kind.BOOL, "false", Effect.IGNORED),
     Flag("feature-gates", "Generic", Kind.MAP, "", Effect.IGNORED),
     Flag("min-compatibility-version", "Generic", Kind.LIST, "", Effect.IGNORED),
-    Flag("help", "Global", Kind.BOOL, "false", Effect.LIVE, "show this text"),
-    Flag("version", "Global", Kind.VERSION, "", Effect.LIVE, "show the version"),
+    *GLOBAL,
 )
 """Metrics, logs, and what belongs to every program."""
-
-SHORT: Final = {"h": "help", "v": "v"}

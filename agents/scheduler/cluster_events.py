@@ -9,6 +9,7 @@ An event that no plugin waits for moves nobody.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kvstack.agents.scheduler.snapshot.devices import allocation_of, claim_names
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.agents.scheduler.snapshot.pod_resources import PODS, amount_of, is_counted
 from kvstack.agents.scheduler.snapshot.taints import keeps_away, taints_of
@@ -29,6 +30,7 @@ POD_DELETE: Final = "AssignedPodDelete"
 OWN_LABEL: Final = "TargetPodUpdatePodLabel"
 OWN_TOLERATION: Final = "TargetPodUpdatePodToleration"
 OWN_SCALE_DOWN: Final = "TargetPodUpdatePodScaleDown"
+OWN_CLAIMS: Final = "TargetPodUpdatePodGeneratedResourceClaim"
 OWN_GATES: Final = "TargetPodUpdatePodSchedulingGatesEliminated"
 EXTENDER: Final = "Extender"
 """Stands among the plugins that refused a pod where an extender did."""
@@ -97,6 +99,19 @@ def _same_port(pod: PodInfo, change: Change) -> bool:
     return any(port[:2] in wanted for port in PodInfo(change.old).ports)
 
 
+def _freed_or_own_devices(pod: PodInfo, change: Change) -> bool:
+    """Whether devices were given back, or a claim of the pod has another status."""
+    old, new = change.old, change.new
+    had = old is not None and allocation_of(old) is not None
+    if new is None or (had and allocation_of(new) is None):
+        return had
+    if not _same_namespace(pod, change):
+        return False
+    if all(name != new["metadata"]["name"] for _, name, _ in claim_names(pod.obj)):
+        return False
+    return old is None or old.get("status") != new.get("status")
+
+
 _STORAGE_HINTS: Final[Mapping[str, Hint]] = {
     "StorageClassAdd": _always,
     "StorageClassUpdate": _always,
@@ -160,6 +175,17 @@ _HINTS: Final[Mapping[str, Mapping[str, Hint]]] = {
         **dict.fromkeys((NODE_ADD, NODE_DELETE, NODE_LABEL, NODE_TAINT), _always),
     },
     "InterPodAffinity": _AFFINITY_HINTS,
+    "DynamicResources": {
+        **dict.fromkeys((NODE_ADD, NODE_LABEL, NODE_ALLOCATABLE, OWN_CLAIMS), _always),
+        **dict.fromkeys(
+            ("ResourceClaimAdd", "ResourceClaimUpdate", "ResourceClaimDelete"),
+            _freed_or_own_devices,
+        ),
+        **dict.fromkeys(
+            ("DeviceClassAdd", "DeviceClassUpdate", "ResourceSliceAdd", "ResourceSliceUpdate"),
+            _always,
+        ),
+    },
     "NodeDeclaredFeatures": {NODE_ADD: _always, NODE_FEATURE: _always},
 }
 """By plugin: which events may help the pods it refused, and what decides for one of them."""
@@ -210,7 +236,13 @@ def own_events(old: PodInfo, new: PodInfo) -> list[str]:
         events.append(OWN_GATES)
     if len(old.spec.get("tolerations") or ()) != len(new.spec.get("tolerations") or ()):
         events.append(OWN_TOLERATION)
+    if _claim_statuses(old) != _claim_statuses(new):
+        events.append(OWN_CLAIMS)
     return events
+
+
+def _claim_statuses(pod: PodInfo) -> object:
+    return (pod.obj.get("status") or {}).get("resourceClaimStatuses")
 
 
 def placed_pod_events(old: PodInfo, new: PodInfo) -> list[str]:

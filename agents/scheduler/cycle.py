@@ -18,7 +18,6 @@ from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
-Object: TypeAlias = dict[str, Any]
 Rows: TypeAlias = slice | IntArray
 
 SCORE_MAX: Final = 100
@@ -77,6 +76,8 @@ class Cycle:
         self.pod: Final = pod
         self.cluster: Final = cluster
         self.rows: Final[Rows] = slice(0, cluster.size) if rows is None else rows
+        self.is_alive: BoolArray = cluster.is_valid
+        """Slots that no plugin before the one that is asked has refused."""
         self.states: Final[dict[str, Any]] = {}
         """What plugins keep from one question to the next, by plugin."""
 

@@ -178,6 +178,7 @@ def run_filters(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -
     for plugin in plugins:
         if not plugin.filters:
             continue
+        cycle.is_alive = is_alive
         failures = plugin.filter(cycle)
         if failures is None:
             continue

@@ -11,7 +11,7 @@
   What happens while a pod is tried is kept and looked at when it comes back, so nothing is lost.
 - Back-off: 1, 2, 4, 8, 10, 10 … seconds after failures in a row. When nobody else is due, those who
   were refused (not those whose attempt failed otherwise) are tried before it is over.
-- Gated pods are not tried at all.
+- Gated pods are not tried at all. What gates one is asked again after events it waits for.
 """
 
 import heapq
@@ -190,9 +190,7 @@ class SchedulingQueue:
         if self._in_flight:
             self._events.append((event, change))
         moved = [
-            known
-            for known in self._unschedulable.values()
-            if not known.gate and self._helps(known, event, change)
+            known for known in self._unschedulable.values() if self._helps(known, event, change)
         ]
         for known in moved:
             self._leave_unschedulable(known, now_s)
@@ -227,6 +225,8 @@ class SchedulingQueue:
     # Inside.
 
     def _helps(self, known: Waiting, event: str, change: Change) -> bool:
+        if known.gate:
+            return may_help(known.gate, event, known.info, change)
         return not known.rejectors or any(
             may_help(plugin, event, known.info, change) for plugin in known.rejectors
         )

@@ -20,13 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.agents.standalone.parts import CONTROLLERS, NODES, PARTS, SCHEDULER
-from kvstack.apiserver.server.process import (
-    FAILED,
-    announce,
-    open_store,
-    run,
-    serve_store,
-)
+from kvstack.apiserver.server.process import announce, open_store, serve_store
+from kvstack.apiserver.server.program import FAILED, run
 from kvstack.apiserver.server.settings.command_line import UsageError, read_command_line
 from kvstack.apiserver.server.settings.options import DEBUG_VERBOSITY, Options, options_of
 from kvstore.errors import ConfigError

@@ -15,17 +15,19 @@ import asyncio
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_address
+from ipaddress import IPv4Network, ip_address
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvstack.agents.controllers.table import UnknownControllerError, check_names
 from kvstack.agents.kubelet.hollow.nodes import names_of
-from kvstack.agents.standalone.parts import PARTS
+from kvstack.agents.standalone.parts import CONTROLLERS, NODE, PARTS
+from kvstack.agents.standalone.pod_range import NONE, PREFIX, parse, taken
 from kvstack.apiserver.server.addresses import join_host_port
 from kvstack.apiserver.server.certs.pki import Pki
-from kvstack.apiserver.server.process import FAILED, announce, run, serve_store, version_text
+from kvstack.apiserver.server.process import announce, serve_store
+from kvstack.apiserver.server.program import FAILED, run, version_text
 from kvstack.apiserver.server.settings.command_line import (
     Given,
     UsageError,
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 COMMAND: Final = "kvstack up"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 SERVICE_RANGE: Final = "10.96.0.0/16"
+_CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
+"""As kubeadm has them: nodes may join by bootstrap tokens."""
 SWITCH_S: Final = 0.0005
 """How long one thread keeps Python's lock while the other wants it."""
 ABOUT: Final = """\
@@ -58,15 +62,18 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --log-level LEVEL             debug, info, warn or error (default warn)
   --nodes N                     hollow nodes, which run pods without processes (default 0); or
                                 their names, comma-separated
-  --controllers LIST            as of kube-controller-manager: *, name, -name (default *)
+  --controllers LIST            as of kube-controller-manager: *, name, -name
+                                (default {controllers})
   --node-ip IP                  of the node and its pods (default that of this machine)
+  --cluster-cidr RANGE          of the addresses of pods; none: pods share the node's address
+                                (default the first of 10.244.0.0/16 and on that is free here)
   --image-dir DIR               images of the node (default DIR/kubernetes/node/images)
   --host-image BOOL             whether host:latest, this machine's files, is one (default true)
   --ignore-limits BOOL          take pods with limits where none can be enforced (default false)
   --without PARTS               what is left to others, of: {parts}
 
 All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
-    parts=", ".join(PARTS)
+    parts=", ".join(PARTS), controllers=_CONTROLLERS
 )
 PEER_FLAGS: Final = ("initial-cluster", "listen-peer-urls", "initial-advertise-peer-urls")
 """Of the store: who gives one of them wants a member that other members reach."""
@@ -77,9 +84,10 @@ _OWN: Final = {
     "kubeconfig": "",
     "log-level": "warn",
     "nodes": "0",
-    "controllers": "*",
+    "controllers": _CONTROLLERS,
     "without": "",
     "node-ip": "",
+    "cluster-cidr": "",
     "image-dir": "",
     "host-image": "true",
     "ignore-limits": "false",
@@ -101,8 +109,10 @@ class StackOptions(NamedTuple):
     """The agents that are left to others."""
     hollow_nodes: tuple[str, ...] = ()
     """Their names."""
-    controllers: str = "*"
+    controllers: str = _CONTROLLERS
     node_ip: str = ""
+    cluster_range: str = ""
+    """Of pods; `none`: they share the node's address; empty: one that is free."""
     image_dir: Path | None = None
     has_host_image: bool = True
     ignores_limits: bool = False
@@ -188,6 +198,11 @@ def _stack_options(
     for name in _BOOLEANS:
         if found[name] not in ("true", "false"):
             raise UsageError(f"--{name} {found[name]}: true or false")
+    if found["cluster-cidr"]:
+        try:
+            parse(found["cluster-cidr"])
+        except ValueError as error:
+            raise UsageError(f"--cluster-cidr {error}") from error
     data_dir = Path(found["data-dir"])
     own_file = found["kubeconfig"]
     return StackOptions(
@@ -201,6 +216,7 @@ def _stack_options(
         hollow_nodes,
         found["controllers"],
         found["node-ip"],
+        found["cluster-cidr"],
         Path(found["image-dir"]) if found["image-dir"] else None,
         found["host-image"] == "true",
         found["ignore-limits"] == "true",
@@ -233,6 +249,8 @@ def stack_options(own: StackOptions, given: Given) -> Options:
         "service-account-signing-key-file": str(pki / "sa.key"),
         "service-cluster-ip-range": SERVICE_RANGE,
         "authorization-mode": ("Node", "RBAC"),
+        "enable-admission-plugins": ("NodeRestriction",),
+        "enable-bootstrap-token-auth": True,
         "allow-privileged": True,
     }
     options = options_of(Given({**defaults, **given.values}))
@@ -257,6 +275,8 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
         own.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot use data directory {own.data_dir}: {error.strerror}") from error
+    node_dir = kubernetes_dir(own.data_dir) / "node"
+    wanted = own.cluster_range if own.without.isdisjoint((NODE, CONTROLLERS)) else NONE
     pki = Pki(pki_dir(own.data_dir), own.kubeconfig, options, server_url(options), log)
     starting = asyncio.create_task(asyncio.to_thread(_start_member, own, log))
     making = asyncio.create_task(asyncio.to_thread(pki.ensure))
@@ -268,30 +288,37 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
     member = starting.result()
     try:
         making.result()
-        async with member.store() as store:
-            await serve_store(
-                store,
-                options,
-                log,
-                on_ready=lambda: _tell(own),
-                ended=asyncio.to_thread(member.wait),
-                renew=pki.ensure,
-                beside=lambda server: LocalAgents(server, agent_options(own), log),
-            )
+        with taken(wanted, node_dir, log) as pods:
+            async with member.store() as store:
+                await serve_store(
+                    store,
+                    options,
+                    log,
+                    on_ready=lambda: _tell(own),
+                    ended=asyncio.to_thread(member.wait),
+                    renew=pki.ensure,
+                    beside=lambda server: LocalAgents(server, agent_options(own, pods), log),
+                )
     finally:
         await asyncio.to_thread(member.stop)
 
 
-def agent_options(own: StackOptions) -> "AgentOptions":
-    """Return the settings of the agents, once the certificates are there."""
-    from kvstack.agents.controllers.options import SIGNERS, SignerOptions
+def agent_options(own: StackOptions, pods: IPv4Network | None = None) -> "AgentOptions":
+    """Return the settings of the agents, once the certificates are there.
+
+    pods: the range of their addresses; None: they share their node's.
+    """
+    from kvstack.agents.controllers.options import SIGNERS, NodeRanges, SignerOptions
     from kvstack.agents.controllers.options import Options as ControllerOptions
     from kvstack.agents.kubelet.real_node import RealNodeOptions, own_address
+    from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
     from kvstack.agents.standalone.local_agents import AgentOptions
 
     pki = pki_dir(own.data_dir)
     authority = (pki / "ca.crt").read_bytes()
     ip = own.node_ip or own_address()
+    is_left = CONTROLLERS in own.without and own.cluster_range != NONE
+    network = BRIDGE if pods else AUTOMATIC if is_left else SHARED
     node = RealNodeOptions(
         gethostname().lower(),
         str(pki / "ca.crt"),
@@ -302,7 +329,11 @@ def agent_options(own: StackOptions) -> "AgentOptions":
         images=own.image_dir,
         ignores_limits=own.ignores_limits,
         port_may_differ=True,
+        network=network,
     )
+    ranges = None
+    if pods:
+        ranges = NodeRanges((pods,), (PREFIX,), (IPv4Network(SERVICE_RANGE),))
     signer = SignerOptions(authority, (pki / "ca.key").read_bytes())
     return AgentOptions(
         own.without,
@@ -312,6 +343,7 @@ def agent_options(own: StackOptions) -> "AgentOptions":
             root_ca=authority.decode(),
             service_account_key=(pki / "sa.key").read_bytes(),
             signers=dict.fromkeys(SIGNERS, signer),
+            node_ranges=ranges,
         ),
         node=node,
     )

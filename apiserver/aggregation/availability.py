@@ -4,15 +4,18 @@
     await keeper.begin();  await keeper.end()
 
 A server is looked at when its APIService, Service or endpoints change, every 30 seconds, and sooner
-while it fails. Of five questions at once one good answer is enough.
+while it fails. Of five questions at once one good answer is enough. An APIService without a Service
+is this server's own and always available: that is told again when somebody writes otherwise.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
 from kvstack.apiserver.aggregation.remotes import API_SERVICES, AVAILABLE, Obj, Remote, remote_of
+from kvstack.apiserver.kinds.definitions.api_services import LOCAL, LOCAL_MESSAGE
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.objects.text.go_text import quote
@@ -22,6 +25,7 @@ from kvstack.apiserver.registry.view import Change
 from kvstack.apiserver.webhooks.services import SERVICE_NAME, SERVICES, SLICES, Services
 from kvstore.client.errors import StoreError
 from kvstore.logger import Logger
+from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 PERIOD_S: Final = 30.0
 RETRY_S: Final = 1.0
@@ -38,9 +42,18 @@ class Finding(NamedTuple):
     reason: str
     message: str
 
+    @property
+    def told(self) -> dict[str, str]:
+        """The members that say it."""
+        status = "True" if self.is_available else "False"
+        return {"status": status, "reason": self.reason, "message": self.message}
+
+
+_LOCAL: Final = Finding(is_available=True, reason=LOCAL, message=LOCAL_MESSAGE)
+
 
 class AvailabilityKeeper:
-    """Keeps the condition of every APIService with a Service."""
+    """Keeps the condition of every APIService."""
 
     def __init__(
         self, registry: Registry, backends: Backends, services: Services, logger: Logger
@@ -54,6 +67,10 @@ class AvailabilityKeeper:
         self._wakes: dict[str, asyncio.Event] = {}
         self._users: dict[tuple[str, str], set[str]] = {}
         """The APIServices by the namespace and name of their Service."""
+        self._found: dict[str, Finding] = {}
+        """What was found out last, by APIService."""
+        self._lost: Counter[tuple[str, str]] = Counter()
+        """How often an APIService was found not to be available, by name and reason."""
 
     async def begin(self) -> None:
         """Begin to look."""
@@ -61,6 +78,28 @@ class AvailabilityKeeper:
         view.subscribe(API_SERVICES, self._note)
         view.subscribe(SERVICES, self._note_service)
         view.subscribe(SLICES, self._note_slices)
+
+    def readings(self) -> Iterator[FamilySamples]:
+        """Yield the families of metrics."""
+        yield (
+            "aggregator_unavailable_apiservice",
+            FamilyKind.GAUGE,
+            "Gauge of APIServices which are marked as unavailable broken down by APIService name.",
+            {
+                labels(name=name): 0 if each.is_available else 1
+                for name, each in self._found.items()
+            },
+        )
+        yield (
+            "aggregator_unavailable_apiservice_total",
+            FamilyKind.COUNTER,
+            "Counter of APIServices which are marked as unavailable broken down by APIService name"
+            " and reason.",
+            {
+                labels(name=name, reason=reason): count
+                for (name, reason), count in self._lost.items()
+            },
+        )
 
     def look_again(self) -> None:
         """Look at all servers now."""
@@ -82,11 +121,16 @@ class AvailabilityKeeper:
             name = obj["metadata"]["name"]
             for users in self._users.values():
                 users.discard(name)
-            remote = None if change.object is None else remote_of(change.object)
-            if remote is None:
+            if change.object is None:
+                self._found.pop(name, None)
                 task = self._tasks.pop(name, None)
                 if task is not None:
                     task.cancel()
+                continue
+            remote = remote_of(obj)
+            if remote is None:
+                if name in self._tasks or not _is_told(obj, _LOCAL):
+                    self._wake(name)
                 continue
             self._users.setdefault((remote.namespace, remote.service), set()).add(name)
             if change.previous is None or change.previous["spec"] != obj["spec"]:
@@ -118,6 +162,9 @@ class AvailabilityKeeper:
         while True:
             wake.clear()
             is_fine = await self._look(name)
+            if is_fine and self._is_local(name) and not wake.is_set():
+                del self._tasks[name]
+                return
             retry_s = RETRY_S if is_fine else min(retry_s * 2, PERIOD_S)
             try:
                 async with asyncio.timeout(PERIOD_S if is_fine else retry_s):
@@ -125,13 +172,21 @@ class AvailabilityKeeper:
             except TimeoutError:
                 continue
 
+    def _is_local(self, name: str) -> bool:
+        obj = self._registry.view.get(API_SERVICES, "", name)
+        return obj is not None and remote_of(obj) is None
+
     async def _look(self, name: str) -> bool:
         """Look at one server and tell; return whether it is there and that was told."""
         obj = self._registry.view.get(API_SERVICES, "", name)
-        remote = None if obj is None else remote_of(obj)
-        if obj is None or remote is None:
+        if obj is None:
             return True
-        finding = await self.find(remote)
+        remote = remote_of(obj)
+        finding = _LOCAL if remote is None else await self.find(remote)
+        before = self._found.get(name)
+        if not finding.is_available and (before is None or before.is_available):
+            self._lost[name, finding.reason] += 1
+        self._found[name] = finding
         try:
             await self._tell(obj, finding)
         except (ApiError, StoreError) as error:
@@ -203,27 +258,32 @@ class AvailabilityKeeper:
         return f"failing or missing response from {url}: {why}"
 
     async def _tell(self, obj: Obj, finding: Finding) -> None:
-        status = "True" if finding.is_available else "False"
+        if _is_told(obj, finding):
+            return
         conditions = [dict(each) for each in (obj.get("status") or {}).get("conditions") or ()]
         before = next((each for each in conditions if each["type"] == AVAILABLE), None)
         wanted: Obj = {
             "type": AVAILABLE,
-            "status": status,
+            **finding.told,
             "lastTransitionTime": now_text(self._registry.clock),
-            "reason": finding.reason,
-            "message": finding.message,
         }
         if before is not None:
-            if before["status"] == status:
+            if before["status"] == wanted["status"]:
                 wanted["lastTransitionTime"] = before.get("lastTransitionTime")
-            if before == wanted:
-                return
             conditions[conditions.index(before)] = wanted
         else:
             conditions.append(wanted)
         new: Obj = json_text.copied(obj)
         new.setdefault("status", {})["conditions"] = conditions
         await self._registry.live.replace(API_SERVICES, new, "status")
+
+
+def _is_told(obj: Obj, finding: Finding) -> bool:
+    """Tell whether the condition of an APIService says what was found."""
+    for each in (obj.get("status") or {}).get("conditions") or ():
+        if each["type"] == AVAILABLE:
+            return all(each.get(name) == value for name, value in finding.told.items())
+    return False
 
 
 def _has_address(found: Obj, port_name: str) -> bool:

@@ -4,18 +4,22 @@
     await found.refresh()            asks all; after that, `on_change` is called
     found.versions                   their groups and versions, for the documents of discovery
     found.openapi                    names of their OpenAPI documents, and the hashes of these
+    found.openapi_v2                 their parts of the OpenAPI document of version 2
 
 A server that does not answer is told with what it said last, as Stale.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from operator import is_
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
+from kvstack.apiserver.aggregation.openapi_v2 import Document, part_of
 from kvstack.apiserver.aggregation.remotes import Remote, Remotes
 from kvstack.apiserver.schema.discovery import CURRENT, STALE, RemoteVersion
 from kvstore.logger import Logger
@@ -40,10 +44,12 @@ class RemoteDiscovery:
         self._logger: Final = logger
         self._resources: dict[str, list[Obj]] = {}
         self._openapi: dict[str, dict[str, str]] = {}
+        self._openapi_v2: dict[str, _PartV2] = {}
         self._fresh: set[str] = set()
         self.versions: list[RemoteVersion] = []
         self.openapi: Mapping[str, str] = {}
         """By name (`apis/metrics.k8s.io/v1beta1`) the hash of a document; it may be empty."""
+        self.openapi_v2: list[Document] = []
         self.on_change: list[Callable[[], None]] = []
         self._wake: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -74,9 +80,12 @@ class RemoteDiscovery:
     def _tell(self) -> None:
         remotes = self._remotes.all
         known = {each.name for each in remotes}
-        for kept in (self._resources, self._openapi):
-            for name in kept.keys() - known:
-                del kept[name]
+        for name in self._resources.keys() - known:
+            del self._resources[name]
+        for name in self._openapi.keys() - known:
+            del self._openapi[name]
+        for name in self._openapi_v2.keys() - known:
+            del self._openapi_v2[name]
         versions = [
             RemoteVersion(
                 remote.group,
@@ -89,8 +98,14 @@ class RemoteDiscovery:
             for remote in remotes
         ]
         openapi = {name: each for kept in self._openapi.values() for name, each in kept.items()}
-        if (versions, openapi) != (self.versions, self.openapi):
-            self.versions, self.openapi = versions, openapi
+        parts = [
+            self._openapi_v2[remote.name].part
+            for remote in remotes
+            if remote.name in self._openapi_v2
+        ]
+        is_known = len(parts) == len(self.openapi_v2) and all(map(is_, parts, self.openapi_v2))
+        if (versions, openapi) != (self.versions, self.openapi) or not is_known:
+            self.versions, self.openapi, self.openapi_v2 = versions, openapi, parts
             for each in self.on_change:
                 each()
 
@@ -112,6 +127,7 @@ class RemoteDiscovery:
             async with asyncio.timeout(QUESTION_S):
                 self._resources[remote.name] = await self._find_resources(remote)
                 self._openapi[remote.name] = await self._find_openapi(remote)
+                await self._find_openapi_v2(remote)
         except (BackendError, TimeoutError, ValueError, LookupError, TypeError) as error:
             self._logger.warning(
                 "an aggregated server does not say what it serves",
@@ -145,6 +161,25 @@ class RemoteDiscovery:
             return {}
         query = urlsplit(paths[name].get("serverRelativeURL") or "").query
         return {name: parse_qs(query).get("hash", [""])[0]}
+
+    async def _find_openapi_v2(self, remote: Remote) -> None:
+        code, _, body = await self._backends.get(remote, "/openapi/v2", _JSON, _BYTES_MAX)
+        if code != 200:
+            self._openapi_v2.pop(remote.name, None)
+            return
+        digest = hashlib.sha256(body).digest()
+        known = self._openapi_v2.get(remote.name)
+        if known is None or known.digest != digest:
+            part = await asyncio.to_thread(lambda: part_of(orjson.loads(body), remote.path))
+            self._openapi_v2[remote.name] = _PartV2(digest, part)
+
+
+class _PartV2(NamedTuple):
+    """What a server says in OpenAPI v2 of its resources."""
+
+    digest: bytes
+    """Of the whole document."""
+    part: Document
 
 
 def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:

@@ -46,6 +46,7 @@ class Endpoint:
     __slots__ = (
         "_reset",
         "api_version",
+        "checks_versions",
         "convert",
         "created",
         "is_strict",
@@ -64,8 +65,13 @@ class Endpoint:
         subresource: str = "",
         reset_fields: Sequence[tuple[str, ...]] = (),
         convert: Convert | None = None,
+        checks_versions: bool = False,
     ) -> None:
-        """Hold what is given; `type_` is that of the objects written here, a Scale for `scale`."""
+        """Hold what is given; `type_` is that of the objects written here, a Scale for `scale`.
+
+        checks_versions: whether an object may not fit its type at another version.
+        """
+        self.checks_versions: Final = checks_versions
         self.type: Final = type_
         self.api_version: Final = api_version
         self.kind: Final = kind

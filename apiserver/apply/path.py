@@ -68,11 +68,6 @@ def canonical(text: str) -> str | None:
     return _canonical(text)
 
 
-def order(element: str) -> tuple[Any, ...]:
-    """Return what elements are sorted by: fields, keys, values, indexes; each by its value."""
-    return _order(element)
-
-
 def in_order(elements: Iterable[str]) -> list[str]:
     """Return the elements sorted; "." comes first."""
     ordered = sorted(elements)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kvstack.apiserver.apply.comparison import compare
 from kvstack.apiserver.apply.conflict import Conflicts
-from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint, Versions
+from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint, Versioned, Versions
 from kvstack.apiserver.apply.field_set import (
     FieldSet,
     difference,
@@ -36,6 +36,7 @@ from kvstack.apiserver.apply.managed_fields import (
 )
 from kvstack.apiserver.apply.ownership import fitted
 from kvstack.apiserver.apply.structure import ItemError, Obj
+from kvstack.apiserver.apply.validation import mismatches, summary
 
 STRIPPED: Final = of_paths(
     ("f:apiVersion",),
@@ -97,9 +98,18 @@ class Changes:
         live, new = self._live.at(api_version), self._new.at(api_version)
         if live is None or new is None:
             return None
+        if endpoint.checks_versions and api_version != endpoint.api_version:
+            _check_fit(live, "old")
+            _check_fit(new, "new")
         found = compare(live.obj, new.obj, live.type, is_strict=endpoint.is_strict)
         changed = union(found.modified, found.added)
         return Change(endpoint.owned(changed), endpoint.owned(found.removed))
+
+
+def _check_fit(versioned: Versioned, what: str) -> None:
+    found = mismatches(versioned.obj, versioned.type, allows_duplicates=True)
+    if found:
+        raise ConversionError(f"failed to convert {what} object: {summary(found)}")
 
 
 def on_create(endpoint: Endpoint, new: Obj, manager: str, now: str) -> None:

@@ -4,10 +4,13 @@ check_device_selector('device.driver == "gpu.example.com"')   → None
 check_device_selector("1")   → ("invalid", "must evaluate to bool or the unknown type, not int")
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from kvstack.apiserver.cel.checking.estimates import Path, Range, estimate
+from kvstack.apiserver.cel.checking.call_estimates import Path
+from kvstack.apiserver.cel.checking.estimates import estimate
+from kvstack.apiserver.cel.checking.ranges import Range
 from kvstack.apiserver.cel.checking.scope import Scope
 from kvstack.apiserver.cel.checking.types import (
     BOOL,
@@ -18,11 +21,15 @@ from kvstack.apiserver.cel.checking.types import (
     map_of,
     struct,
 )
-from kvstack.apiserver.cel.errors import CompileError
+from kvstack.apiserver.cel.errors import CelError, CompileError
+from kvstack.apiserver.cel.evaluation.operators import type_value
 from kvstack.apiserver.cel.evaluation.plan import PlanError
+from kvstack.apiserver.cel.library.semantic_versions import IMPLEMENTATIONS as VERSIONS
 from kvstack.apiserver.cel.library.table import COMPATIBLE
-from kvstack.apiserver.cel.programs import check_expression, program_of
+from kvstack.apiserver.cel.programs import Program, check_expression, program_of
 from kvstack.apiserver.cel.syntax.macros import BINDINGS, MACROS
+from kvstack.apiserver.cel.values import ObjectValue
+from kvstack.apiserver.objects.quantity import parse as _quantity
 
 _COST_MAX: Final = 1_000_000
 _VALUE_MAX: Final = 64
@@ -43,6 +50,7 @@ _SCOPE: Final = Scope(
     structs={_DEVICE.name: _FIELDS},
 )
 _MACROS: Final = {**MACROS, **BINDINGS}
+_VERSION: Final = VERSIONS["string_to_semver"]
 _SIZES: Final = {"driver": 63, "allowMultipleAllocations": 1}
 
 
@@ -81,3 +89,74 @@ def check_device_selector(text: str) -> tuple[str, str] | None:
     if estimate(checked.root, _size).max > _COST_MAX:
         return "forbidden", "too complex, exceeds cost limit"
     return None
+
+
+class _Domains:
+    """Members of attributes and capacities: a domain that a device does not name is empty."""
+
+    @staticmethod
+    def member(raw: dict[str, Any], name: str) -> Any:  # noqa: ANN401
+        return raw.get(name, {})
+
+    @staticmethod
+    def has(raw: dict[str, Any], name: object) -> bool:
+        return name in raw
+
+    @staticmethod
+    def names(raw: dict[str, Any]) -> list[str]:
+        return list(raw)
+
+
+_DOMAINS: Final = _Domains()
+
+
+def device_value(driver: str, device: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a device of a ResourceSlice as expressions see it; raises CelError."""
+    attributes: dict[str, Any] = {}
+    for name, attribute in (device.get("attributes") or {}).items():
+        domain, key = _domain_of(name, driver)
+        attributes.setdefault(domain, {})[key] = _attribute(name, attribute)
+    capacity: dict[str, Any] = {}
+    for name, amount in (device.get("capacity") or {}).items():
+        domain, key = _domain_of(name, driver)
+        capacity.setdefault(domain, {})[key] = _quantity(amount["value"])
+    return {
+        "driver": driver,
+        "allowMultipleAllocations": bool(device.get("allowMultipleAllocations")),
+        "attributes": ObjectValue(attributes, _DOMAINS),
+        "capacity": ObjectValue(capacity, _DOMAINS),
+    }
+
+
+def selects(text: str, device: Mapping[str, Any]) -> bool:
+    """Whether an expression selects a device_value; raises CompileError, EvaluationError."""
+    found = _selector(text).evaluate({"device": device}).value
+    if not isinstance(found, bool):
+        told = type_value(found).name
+        raise CelError(f"CEL result of type {told} could not be converted to bool")
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _selector(text: str) -> Program:
+    try:
+        return program_of(check_expression(text, _SCOPE, _MACROS), _SCOPE)
+    except PlanError as error:
+        raise CompileError(str(error)) from error
+
+
+def _domain_of(name: str, driver: str) -> tuple[str, str]:
+    domain, slash, key = name.partition("/")
+    return (domain, key) if slash else (driver, name)
+
+
+def _attribute(name: str, attribute: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    for kind in ("int", "bool", "string"):
+        if kind in attribute:
+            return attribute[kind]
+    if "version" not in attribute:
+        raise CelError(f"attribute {name}: unsupported attribute value")
+    try:
+        return _VERSION(attribute["version"])
+    except CelError as error:
+        raise CelError(f"attribute {name}: parse semantic version: {error}") from error

@@ -1,7 +1,7 @@
 """Compiles expressions and runs them.
 
-environment = Environment(functions=ALL, variables={"self": INT})
-program = compile_expression("self > 1", environment)
+scope = Scope(functions=COMPATIBLE, variables={"self": INT})
+program = compile_expression("self > 1", scope)
 program.evaluate({"self": 5})   → Outcome(True, 2)
 """
 
@@ -12,7 +12,8 @@ from kvstack.apiserver.cel.checking.checker import check
 from kvstack.apiserver.cel.checking.scope import Scope
 from kvstack.apiserver.cel.checking.types import Type
 from kvstack.apiserver.cel.errors import CelError, CostError
-from kvstack.apiserver.cel.evaluation.plan import Frame, Run, plan
+from kvstack.apiserver.cel.evaluation.frame import Frame, Run
+from kvstack.apiserver.cel.evaluation.plan import plan
 from kvstack.apiserver.cel.syntax.macros import MACROS
 from kvstack.apiserver.cel.syntax.nodes import Node
 from kvstack.apiserver.cel.syntax.parser import Macros, parse

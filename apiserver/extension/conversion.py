@@ -14,6 +14,13 @@ from typing import Final
 
 import orjson
 
+from kvstack.apiserver.extension.metrics import (
+    INVALID,
+    MALFORMED,
+    PARTIAL,
+    ConversionCall,
+    ConversionMetrics,
+)
 from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.objects import status
 from kvstack.apiserver.objects.metadata import validate_annotations, validate_labels
@@ -33,9 +40,17 @@ _SAME: Final = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 class WebhookConverter:
     """Converts the objects of one definition."""
 
-    def __init__(self, definition: Obj, client: WebhookClient, new_uid: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        definition: Obj,
+        client: WebhookClient,
+        new_uid: Callable[[], str],
+        metrics: ConversionMetrics,
+    ) -> None:
         """Take the webhook of a definition; ValueError: it names none that can be called."""
         spec = definition["spec"]
+        self._name: Final[str] = definition["metadata"]["name"]
+        self._metrics: Final = metrics
         webhook = (spec.get("conversion") or {}).get("webhook") or {}
         self._place: Final = place_of(webhook.get("clientConfig") or {})
         versions = webhook.get("conversionReviewVersions") or ()
@@ -69,6 +84,13 @@ class WebhookConverter:
         return [each for each in found if each is not None]
 
     async def _call(self, objects: list[Obj], api_version: str) -> list[Obj]:
+        before = objects[0].get("apiVersion") or ""
+        with self._metrics.timed(self._name, _version(before), _version(api_version)) as call:
+            return await self._converted(objects, api_version, call)
+
+    async def _converted(
+        self, objects: list[Obj], api_version: str, call: ConversionCall
+    ) -> list[Obj]:
         first = objects[0]
         about = f"conversion webhook for {first.get('apiVersion')}, Kind={first.get('kind')}"
         uid = self._new_uid()
@@ -80,11 +102,14 @@ class WebhookConverter:
                 timeout_s=TIMEOUT_S,
                 bytes_max=ANSWER_BYTES_MAX,
             )
+            call.failure = MALFORMED
             made = read_objects(answer, uid, self._version)
         except CallError as error:
             raise status.unknown(f"{about} failed: {error}") from error
         if len(made) != len(objects):
+            call.failure = PARTIAL
             raise status.unknown(f"{about} returned {len(made)} objects, expected {len(objects)}")
+        call.failure = INVALID
         return [
             _checked(given, converted, api_version, f"{about} returned", position)
             for position, (given, converted) in enumerate(zip(objects, made, strict=True))
@@ -99,6 +124,10 @@ class WebhookConverter:
         while self._kept_bytes > KEPT_BYTES_MAX:
             _, gone = self._kept.popitem(last=False)
             self._kept_bytes -= len(gone)
+
+
+def _version(api_version: str) -> str:
+    return api_version.rpartition("/")[2]
 
 
 def _key(obj: Obj, api_version: str) -> bytes:

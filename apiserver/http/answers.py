@@ -33,6 +33,8 @@ NO_SNIFF: Final = ("X-Content-Type-Options", "nosniff")
 Header = tuple[str, str]
 Headers = list[Header]
 
+_PACKED: Final[Headers] = [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+
 
 class Reply:
     """The answer to one request, and what all its headers have."""
@@ -102,7 +104,7 @@ class Reply:
         headers = self.headers(("Content-Type", content_type), *own)
         if len(body) > GZIP_BYTES_MIN and self.takes_gzip:
             body = compressed(body)
-            headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+            headers += _PACKED
         self.code, self.size = code, len(body)
         self._answer.send(code, headers, body)
 
@@ -132,7 +134,7 @@ class Reply:
         packer = None
         if self.takes_gzip:
             packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
-            own += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+            own += _PACKED
         self.code = code
         self._answer.start(code, self.headers(*own))
         for chunk in chunks:
@@ -153,10 +155,12 @@ class Reply:
         self.code = code
         self._answer.start(code, [*self.headers(), *headers], endless=True)
 
-    def begin_stream(self, content_type: str) -> None:
-        """Begin an answer that lasts as long as either side wants."""
+    def begin_stream(self, content_type: str, *, is_packed: bool = False) -> None:
+        """Begin an answer that lasts as long as either side wants; is_packed: it is compressed."""
         self.code = 200
         headers = self.headers(("Content-Type", content_type))
+        if is_packed:
+            headers += _PACKED
         self._answer.start(200, headers, endless=True)
         if self.on_head is not None:
             self.on_head(self)
@@ -215,6 +219,16 @@ def compressed(body: bytes) -> bytes:
     """Return a body in gzip."""
     packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
     return packer.compress(body) + packer.flush()
+
+
+def compressed_part(events: bytes) -> bytes:
+    """Return a part of a stream as a member of gzip of its own.
+
+    The data is flushed before the member ends: Go's readers hand out what they have only then, and
+    would otherwise wait for the next member first.
+    """
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    return packer.compress(events) + packer.flush(zlib.Z_SYNC_FLUSH) + packer.flush()
 
 
 def warning_headers(warnings: Sequence[str]) -> Headers:

@@ -62,15 +62,25 @@ class Auditing:
         self.event_count = 0
         self.rejected_count = 0
 
+    def recording(self, route: Route, user: User) -> Recording | None:
+        """Count a request whose user is known; return how it is recorded, None: it is not."""
+        if not self._policy.rules:
+            self.levels[NONE] += 1
+            return None
+        found = self._recording(route, user)
+        self.levels[found.level] += 1
+        return None if found.level == NONE else found
+
     async def begin(
-        self, request: Request, reply: Reply, route: Route, user: User, began_ns: int
+        self,
+        request: Request,
+        reply: Reply,
+        route: Route,
+        user: User,
+        recording: Recording,
+        began_ns: int,
     ) -> None:
-        """Begin with a request whose user is known; ApiError 500 if it has to be recorded and
-        cannot."""
-        recording = self._recording(route, user)
-        self.levels[recording.level] += 1
-        if recording.level == NONE:
-            return
+        """Begin to record a request; ApiError 500 if it has to be recorded and cannot."""
         reply.trail = self._trail(request, reply, route, user, recording, began_ns)
         if not await self._send(reply.trail, RECEIVED):
             reply.trail = None

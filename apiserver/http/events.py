@@ -9,6 +9,7 @@ What a change is written as is kept with the change, so that watches of one form
 from typing import Any, Final
 
 from kvstack.apiserver.http import tables
+from kvstack.apiserver.http.answers import compressed_part
 from kvstack.apiserver.http.encoding import Encoder, load_type, meta_type
 from kvstack.apiserver.http.negotiation import PARTIAL, TABLE, Representation
 from kvstack.apiserver.http.websocket import BINARY, TEXT, frame
@@ -42,6 +43,8 @@ class EventWriter:
         "content_type",
         "endpoint",
         "form",
+        "group_form",
+        "is_packed",
         "is_table",
     )
 
@@ -53,8 +56,12 @@ class EventWriter:
         clock: Clock,
         *,
         is_socket: bool = False,
+        is_packed: bool = False,
     ) -> None:
-        """Write events of an endpoint; is_socket: as messages of a WebSocket."""
+        """Write events of an endpoint; is_socket: as messages of a WebSocket.
+
+        is_packed: they are sent compressed; see `packed`.
+        """
         self.endpoint = endpoint
         self._clock = clock
         self._encoder = Encoder(endpoint, representation._replace(pretty=False), include=include)
@@ -72,6 +79,13 @@ class EventWriter:
             is_socket,
         )
         """Equal for writers that write the same."""
+        self.is_packed = is_packed
+        self.group_form = (*self.form, is_packed)
+        """Equal for writers whose events are sent as the same bytes."""
+
+    def packed(self, events: bytes) -> bytes:
+        """Return events as they are sent together: a member of gzip of their own, if compressed."""
+        return compressed_part(events) if self.is_packed else events
 
     def change(self, kind: str, change: Change) -> bytes:
         """Return the event of a change, as it is for all streams of this form."""

@@ -48,11 +48,14 @@ _Known = dict[tuple[str, tuple[str, ...]], Flow]
 class _Flows:
     """The flows of one route, by user; as long as nothing is configured anew."""
 
-    __slots__ = ("by_user", "generation")
+    __slots__ = ("by_user", "generation", "last", "last_user")
 
     def __init__(self, generation: int) -> None:
         self.generation: Final = generation
         self.by_user: Final[_Known] = {}
+        self.last_user: User | None = None
+        """Who was looked for last, and what was found."""
+        self.last: Flow | None = None
 
 
 class FairQueues:
@@ -112,14 +115,18 @@ class FairQueues:
         if not isinstance(known, _Flows) or known.generation != generation:
             known = _Flows(generation)
             route.flows = known
+        if known.last is not None and known.last_user is user:
+            return known.last
         key = user.name, user.groups
         flow = known.by_user.get(key)
         if flow is None:
             flow = self.control.flow_of(user, route.info)
-            if self.control.generation == generation:
-                if len(known.by_user) >= USERS_MAX:
-                    known.by_user.clear()
-                known.by_user[key] = flow
+            if self.control.generation != generation:
+                return flow
+            if len(known.by_user) >= USERS_MAX:
+                known.by_user.clear()
+            known.by_user[key] = flow
+        known.last_user, known.last = user, flow
         return flow
 
     async def _wait(self, ticket: Ticket, route: Route, now_ns: int) -> None:

@@ -82,11 +82,12 @@ class Group:
         count = len(pending) * len(self.streams)
         streams: Iterable[Stream] = self.streams
         if self.first:
-            send_all(self.first, b"".join([self._opening, *pending[1:]]))
+            send_all(self.first, self.writer.packed(b"".join([self._opening, *pending[1:]])))
             streams = [each for each in streams if each not in self.first]
             self.first = set()
         if streams:
-            send_all(streams, pending[0] if len(pending) == 1 else b"".join(pending))
+            data = pending[0] if len(pending) == 1 else b"".join(pending)
+            send_all(streams, self.writer.packed(data))
         pending.clear()
         return count
 
@@ -112,7 +113,7 @@ class FanOut:
         self, stream: Stream, selection: Selection, writer: EventWriter, *, is_begun: bool
     ) -> Group:
         """Send a stream what changes from now on; is_begun: whether it has had an event."""
-        key = (selection.identity, writer.form)
+        key = (selection.identity, writer.group_form)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(selection, writer)
@@ -128,7 +129,7 @@ class FanOut:
         group.first.discard(stream)
         if group.streams:
             return
-        key = (group.selection.identity, group.writer.form)
+        key = (group.selection.identity, group.writer.group_form)
         if self._groups.get(key) is group:
             del self._groups[key]
             home, forget = self._homes(group.selection)

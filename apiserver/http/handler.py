@@ -46,7 +46,7 @@ from kvstack.apiserver.http.routing import WRITES, Route, Router
 from kvstack.apiserver.objects import status
 from kvstack.apiserver.objects.request_info import RequestInfo
 from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.policy.authorization.impersonation import (
     HEADER_PREFIX,
     Impersonation,
@@ -201,7 +201,7 @@ class Api:
             if self._queues is not None:
                 self._queues.leave(reply, ended_ns)
             self._observer.ended(route, reply, ended_ns - began_ns)
-            if self._auditing is not None:
+            if self._auditing is not None and reply.trail is not None:
                 await self._auditing.completed(reply)
 
     def _refuse(self, reply: Reply, error: ApiError) -> None:
@@ -221,23 +221,42 @@ class Api:
         auditing = self._auditing
         credentials = _credentials(request, route.info)
         try:
-            user = await self._user(credentials, reply)
+            found = self._authenticator.authenticate(credentials)
+            if isinstance(found, User):
+                user = found
+                self.policy_metrics.authenticated(user.name)
+            else:
+                user = await self._awaited_user(found)
         except ApiError:
+            self.policy_metrics.refused(self.env.clock.monotonic_ns() - began_ns)
+            reply.warnings += credentials.warnings
             if auditing is not None:
                 await auditing.unauthenticated(request, reply, route, began_ns)
             raise
+        if credentials.warnings:
+            reply.warnings += credentials.warnings
         if auditing is not None:
-            await auditing.begin(request, reply, route, user, began_ns)
+            recording = auditing.recording(route, user)
+            if recording is not None:
+                await auditing.begin(request, reply, route, user, recording, began_ns)
             if credentials.annotations and reply.trail is not None:
                 reply.trail.annotations.update(credentials.annotations)
-        if any(name.startswith(HEADER_PREFIX) for name, _ in request.headers):
+        if request.has_header_prefix(HEADER_PREFIX):
             user = await self._acting(request, reply, route.info, user)
         self.in_flight.enter(reply, route, user, began_ns)
         if self._queues is not None:
             waiting = self._queues.enter(reply, route, user, began_ns)
             if waiting is not None:
                 await waiting
-        decision = await self._decision(attributes_of(route.info, user))
+        known = route.asked
+        if known is None or known.user is not user:
+            known = route.asked = attributes_of(route.info, user)
+        verdict = self.env.authorizer.authorize(known)
+        if isinstance(verdict, Decision):
+            decision = verdict
+            self.policy_metrics.authorized(decision)
+        else:
+            decision = await self._awaited_decision(verdict)
         if reply.trail is not None:
             note_decision(reply.trail, decision)
         if not decision.allowed:
@@ -258,34 +277,18 @@ class Api:
         else:
             await self._act(request, reply, route, user)
 
-    async def _decision(self, attributes: Attributes) -> Decision:
-        found = self.env.authorizer.authorize(attributes)
-        if isinstance(found, Decision):
-            self.policy_metrics.authorized(found)
-            return found
+    async def _awaited_decision(self, waiting: Awaitable[Decision]) -> Decision:
         clock = self.env.clock
         began_ns = clock.monotonic_ns()
-        decision = await found
+        decision = await waiting
         self.policy_metrics.authorized(decision, clock.monotonic_ns() - began_ns)
         return decision
 
-    async def _user(self, credentials: Credentials, reply: Reply) -> User:
-        clock, metrics = self.env.clock, self.policy_metrics
+    async def _awaited_user(self, waiting: Awaitable[User]) -> User:
+        clock = self.env.clock
         began_ns = clock.monotonic_ns()
-        try:
-            found = self._authenticator.authenticate(credentials)
-            if isinstance(found, User):
-                user = found
-                metrics.authenticated(user.name)
-            else:
-                user = await found
-                metrics.authenticated(user.name, clock.monotonic_ns() - began_ns)
-        except ApiError:
-            metrics.refused(clock.monotonic_ns() - began_ns)
-            reply.warnings += credentials.warnings
-            raise
-        if credentials.warnings:
-            reply.warnings += credentials.warnings
+        user = await waiting
+        self.policy_metrics.authenticated(user.name, clock.monotonic_ns() - began_ns)
         return user
 
     async def _acting(self, request: Request, reply: Reply, info: RequestInfo, user: User) -> User:
@@ -347,9 +350,14 @@ class Api:
             representation,
             is_pretty=is_pretty(request, route, representation),
             include=include,
-            now=clock.unix_ms() / 1000,
+            now=clock.unix_ms() / 1000 if representation.as_ == TABLE else 0.0,
         )
-        result = await self._result(call, verb)
+        try:
+            result = await self._verbs[verb](call)
+        except ApiError as error:
+            if call.at_revision and error.code == 410 and "continue" not in call.query:
+                raise await past.expired(self.env.registry) from None
+            raise
         if reply.trail is not None:
             note_result(reply.trail, endpoint, result)
         match result:
@@ -372,21 +380,12 @@ class Api:
             case Watching():
                 await self._watches.serve(call, result, encoder, request, reply)
 
-    async def _result(self, call: Call, verb: str) -> Result:
-        """Return what a verb answers; raises ApiError."""
-        try:
-            return await self._verbs[verb](call)
-        except ApiError as error:
-            if call.at_revision and error.code == 410 and "continue" not in call.query:
-                raise await past.expired(self.env.registry) from None
-            raise
-
 
 def _credentials(request: Request, info: RequestInfo) -> Credentials:
     return Credentials(
         request.header("authorization"),
         request.connection.certificates,
-        lambda: request.headers,
+        request.all_headers,
         info.path,
         request.header_values("sec-websocket-protocol") if request.may_upgrade else (),
     )

@@ -85,8 +85,10 @@ class InFlight:
         self._timer = None
         now_ns = self._clock.monotonic_ns()
         for reply, (_, deadline_ns) in self._open.items():
+            if not deadline_ns or deadline_ns >= now_ns:
+                continue
             task = reply.answer.task
-            if deadline_ns and deadline_ns < now_ns and task is not None:
+            if task is not None:
                 self._overdue.add(reply)
                 task.cancel()
         if self._open:

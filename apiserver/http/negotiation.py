@@ -8,6 +8,7 @@ endpoint can serve wins. What an endpoint can serve is an `Offer`. The outcome i
 headers and remembered.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -37,8 +38,9 @@ class Representation(NamedTuple):
     profile: str = ""
 
 
-class Offer(NamedTuple):
-    """What an endpoint can answer with."""
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """What an endpoint can answer with; one is told from another by itself, not by its parts."""
 
     media_types: tuple[str, ...] = MEDIA_TYPES
     is_routed: bool = True
@@ -88,8 +90,6 @@ class Clause(NamedTuple):
 
 def negotiate(accept: str, offer: Offer) -> Representation:
     """Return the representation of an answer; raises NotAcceptableError."""
-    if not accept:
-        return DEFAULT._replace(media_type=offer.media_types[0])
     found = _cached(accept, offer) if len(accept) <= _ACCEPT_MAX else _negotiate(accept, offer)
     if isinstance(found, str):
         raise NotAcceptableError(found)
@@ -103,6 +103,8 @@ def _cached(accept: str, offer: Offer) -> Representation | str:
 
 def _negotiate(accept: str, offer: Offer) -> Representation | str:
     """Return the representation, or the text of the refusal."""
+    if not accept:
+        return DEFAULT._replace(media_type=offer.media_types[0])
     if offer.is_routed and not _is_routed(accept, offer):
         available = ", ".join((*offer.media_types, *offer.also_routed))
         return f"406: Not Acceptable\n\nAvailable representations: {available}"

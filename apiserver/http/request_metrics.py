@@ -13,16 +13,13 @@ from typing import Final, NamedTuple
 
 from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.registry.store_metrics import DURATION_BOUNDS
 from kvstack.apiserver.schema.resource import APPLY_PATCH
 from kvstore.histograms import Histogram, exponential
 from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 from kvstore.units import NANOSECOND_S
 
 COMPONENT: Final = "apiserver"
-DURATION_BOUNDS: Final = (
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
-    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
-)  # fmt: skip
 SIZE_BOUNDS: Final = exponential(1000, 10, 7)
 _VERBS: Final = {
     "get": "GET",
@@ -37,6 +34,8 @@ _VERBS: Final = {
     "proxy": "CONNECT",
 }
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_TERMINATED: Final = frozenset((429, 504))
+_EVICTION: Final = "eviction"
 _READS: Final = frozenset(("GET", "LIST"))
 
 
@@ -54,6 +53,12 @@ class Labels(NamedTuple):
     def text(self, **more: str) -> str:
         """Return the labels in their order, with others."""
         return labels(**dict(sorted({**self._asdict(), "component": COMPONENT, **more}.items())))
+
+    def terminated(self, code: int) -> str:
+        """Return the labels of requests that the server has put an end to."""
+        told = {**self._asdict(), "code": str(code), "component": COMPONENT}
+        del told["dry_run"]
+        return labels(**dict(sorted(told.items())))
 
 
 class Series:
@@ -108,6 +113,18 @@ class RequestMetrics:
                 each.labels.text(code=str(code)): count
                 for each in found
                 for code, count in each.codes.items()
+            },
+        )
+        yield (
+            "apiserver_request_terminations_total",
+            FamilyKind.COUNTER,
+            "Number of requests which apiserver terminated in self-defense.",
+            {
+                each.labels.terminated(code): count
+                for each in found
+                if each.labels.subresource != _EVICTION  # 429: a budget of disruptions is used up
+                for code, count in each.codes.items()
+                if code in _TERMINATED
             },
         )
         durations = {

@@ -27,6 +27,7 @@ from kvstack.apiserver.verbs.endpoint import Endpoint, Endpoints
 
 if TYPE_CHECKING:
     from kvstack.apiserver.objects.status import ApiError
+    from kvstack.apiserver.policy.attributes import Attributes
 
 _COLLECTION_VERBS: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _ITEM_VERBS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -56,6 +57,7 @@ class Route:
     """What a request is for."""
 
     __slots__ = (
+        "asked",
         "at",
         "audits",
         "bad_timeout",
@@ -87,6 +89,8 @@ class Route:
         self.timeout_ns = REQUEST_TIMEOUT_NS
         """For the whole request, unless it is long."""
         self.bad_timeout: ApiError | None = None
+        self.asked: Attributes | None = None
+        """It as authorizers saw it last, of whoever asked."""
         self.audits: object = None
         """Kept by whoever records requests."""
         self.flows: object = None

@@ -66,11 +66,17 @@ def table(
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": metadata,
         "columnDefinitions": columns(endpoint.columns) if with_columns else None,
-        "rows": [
-            {"cells": row, "object": _included(endpoint, each, include, version)}
-            for row, each in rows
-        ],
+        "rows": [_row(endpoint, row, each, include, version) for row, each in rows],
     }
+
+
+def _row(endpoint: Endpoint, cells: list[Any], obj: Obj, include: str, version: str) -> Obj:
+    row: Obj = {"cells": cells}
+    conditions = endpoint.strategy.row_conditions
+    if conditions is not None and (found := conditions(obj)):
+        row["conditions"] = found
+    row["object"] = _included(endpoint, obj, include, version)
+    return row
 
 
 def blank_cells(endpoint: Endpoint, now: float) -> list[list[Any]]:

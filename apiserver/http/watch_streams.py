@@ -147,6 +147,7 @@ class WatchStreams:
             encoder.include,
             self._registry.clock,
             is_socket=is_socket,
+            is_packed=reply.takes_gzip and watching.is_list and not is_socket,
         )
         stream = WatchStream(watching, writer, reply.answer)
         loop = asyncio.get_running_loop()
@@ -157,7 +158,7 @@ class WatchStreams:
             if stream.peer is None:
                 return
         else:
-            reply.begin_stream(writer.content_type)
+            reply.begin_stream(writer.content_type, is_packed=writer.is_packed)
         self._streams[reply.answer] = stream
         try:
             if failure is None:
@@ -218,7 +219,7 @@ class WatchStreams:
         options = stream.watching.options
         if options.send_initial_events:
             await self._send_initial(collection, stream)
-            if options.bookmarks:
+            if stream.watching.is_list:
                 await self._send(stream, stream.bookmark(stream.position, is_initial_end=True))
         elif stream.position > self._registry.copy.revision:
             try:
@@ -279,7 +280,7 @@ class WatchStreams:
             if len(data) <= UNSENT_BYTES_MIN:
                 self._join(collection, stream)
                 if data:
-                    stream.answer.write_now(data)
+                    stream.answer.write_now(stream.writer.packed(data))
                 return None
             await self._send(stream, data)
 
@@ -382,14 +383,14 @@ class WatchStreams:
         revision = copy.revision
         if (copy.changed_at if is_ending else revision) > stream.told and copy.is_loaded:
             stream.group.first.discard(stream)
-            stream.answer.write_now(stream.bookmark(revision))
+            stream.answer.write_now(stream.writer.packed(stream.bookmark(revision)))
 
     async def _send(self, stream: WatchStream, data: bytes) -> None:
         """Send bytes as fast as the client reads."""
         if stream.peer is not None:
             await stream.peer.write(data)
         else:
-            await stream.answer.write(data)
+            await stream.answer.write(stream.writer.packed(data))
 
     def _send_all(self, streams: Iterable[Stream], data: bytes) -> None:
         """Send the same bytes to streams; those that are too far behind are ended."""

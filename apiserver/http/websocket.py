@@ -2,8 +2,8 @@
 
     GET … Upgrade: websocket, Origin: …  →  101, then one message an event, a close at the end
 
-A client offers one subprotocol at most, which is taken as it is. Its messages mean nothing; it is
-answered when it pings or closes.
+A client offers one subprotocol at most, which is taken as it is; one that is a token counts only if
+the request has no Authorization. Its messages mean nothing; it is answered when it pings or closes.
 """
 
 import base64
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kvstack.apiserver.http.answers import Header, Reply
-from kvstack.apiserver.policy.authentication.requests import without_token
+from kvstack.apiserver.policy.authentication.requests import protocols_of, without_token
 from kvstore.http.serving.answer import Upgraded
 from kvstore.http.serving.request import Request
 
@@ -39,7 +39,9 @@ def accept(request: Request, reply: Reply) -> Upgraded | None:
     if request.header("sec-websocket-version") != "13":
         reply.refuse_upgrade(426, ("Sec-WebSocket-Version", "13"))
         return None
-    protocols = without_token(request.header_values("sec-websocket-protocol"))
+    offered = request.header_values("sec-websocket-protocol")
+    is_known = bool(request.header("authorization"))  # so the token was not asked for
+    protocols = protocols_of(offered) if is_known else without_token(offered)
     if not key or len(protocols) > 1:
         reply.refuse_upgrade(400)
         return None

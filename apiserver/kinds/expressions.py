@@ -122,6 +122,20 @@ class Expressions(Protocol):
         """Return what is known of a rule of a schema."""
         ...
 
+    def check_default(
+        self,
+        schema: dict[str, Any],
+        value: Any,  # noqa: ANN401
+        path: str,
+        *,
+        is_resource: bool,
+    ) -> list[FieldError]:
+        """Return which rules of a schema a default breaks, told of the path.
+
+        is_resource: whether the schema is of whole resources.
+        """
+        ...
+
 
 class UncheckedExpressions:
     """Takes every expression."""
@@ -133,6 +147,17 @@ class UncheckedExpressions:
     def check_rule(self, rule: SchemaRule) -> RuleFindings:
         """Return that nothing is wrong."""
         return RuleFindings()
+
+    def check_default(
+        self,
+        schema: dict[str, Any],
+        value: Any,  # noqa: ANN401
+        path: str,
+        *,
+        is_resource: bool,
+    ) -> list[FieldError]:
+        """Return nothing."""
+        return []
 
 
 UNCHECKED: Final = UncheckedExpressions()

@@ -4,7 +4,7 @@ CEL.check(AdmissionExpression(text="1 +", use=Use.VALIDATION))
 → Problem(INVALID, "compilation failed: ERROR: <input>:1:4: Syntax error: …")
 """
 
-from typing import Final
+from typing import Any, Final
 
 from kvstack.apiserver.cel.admission import (
     BOOLEANS,
@@ -20,6 +20,7 @@ from kvstack.apiserver.cel.checking.types import Type
 from kvstack.apiserver.cel.devices import check_device_selector
 from kvstack.apiserver.cel.schemas.declared import declare
 from kvstack.apiserver.cel.schemas.rules import compile_message, compile_rule
+from kvstack.apiserver.kinds.custom.rules import RuleChecks, has_rules
 from kvstack.apiserver.kinds.expressions import (
     AdmissionExpression,
     Problem,
@@ -28,7 +29,7 @@ from kvstack.apiserver.kinds.expressions import (
     Use,
     Variable,
 )
-from kvstack.apiserver.objects.field_errors import FORBIDDEN, INTERNAL, INVALID
+from kvstack.apiserver.objects.field_errors import FORBIDDEN, INTERNAL, INVALID, FieldError
 
 _RETURNS: Final[dict[Use, tuple[Type, ...] | None]] = {
     Use.MATCH_CONDITION: BOOLEANS,
@@ -80,6 +81,22 @@ class CelExpressions:
             cardinality=declared.cardinality,
             message_cost=message.cost,
             uses_old_self=compiled.uses_old_self,
+        )
+
+    def check_default(
+        self,
+        schema: dict[str, Any],
+        value: Any,  # noqa: ANN401
+        path: str,
+        *,
+        is_resource: bool,
+    ) -> list[FieldError]:
+        """Return which rules a default breaks in place of itself, else as a new value."""
+        if not has_rules(schema):
+            return []
+        rules = RuleChecks(schema, is_resource=is_resource)
+        return rules.errors(value, value, [], path=path, is_ratcheting=False) or rules.errors(
+            value, None, [], path=path
         )
 
 

@@ -121,6 +121,9 @@ class Strategy:
     """Whether PUT without a resourceVersion overwrites."""
     has_generation: bool = False
     """Whether a new object has generation 1 (setting a deletionTimestamp then raises it)."""
+    asks_for_more: "Callable[[Obj, Obj], bool] | None" = None
+    """(new, old), both in a version that is not the stored one: whether the change is one there, so
+    that the generation is raised even if the stored version keeps nothing of it."""
     orphans_by_default: bool = False
     """Whether a delete that names no policy orphans dependents."""
     orphans_warning: str = ""
@@ -146,6 +149,8 @@ class Strategy:
     """Return the fields that a field selector may name, besides those of metadata."""
     cells: Callable[[Obj, float], list[Any]] | None = None
     """(object, now in seconds): return the cells of its row in a Table, in column order."""
+    row_conditions: Callable[[Obj], list[Obj]] | None = None
+    """Return the conditions of the row of an object in a Table."""
     adjust_list_cells: Callable[[Sequence[Obj], Sequence[list[Any]]], None] | None = None
     """(objects, their cells) of a whole list: change what depends on the other objects."""
     row_order: Callable[[Obj], Any] | None = None
@@ -153,6 +158,9 @@ class Strategy:
     hidden_annotations: frozenset[str] = frozenset()
     """What stands for fields of the internal version: it is neither in rows of Tables nor where
     metadata is given alone."""
+    is_completed_when_read: bool = False
+    """Whether upstream stores new objects without something that reading adds, so that their first
+    update is written even if it changes nothing."""
     has_table: bool = True
     """Whether objects can be had as Tables."""
     tells_repeated: bool = False

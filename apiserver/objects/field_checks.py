@@ -42,11 +42,6 @@ def nonnegative(path: str, value: int) -> list[FieldError]:
     return [] if value >= 0 else [invalid(path, value, names.NEGATIVE)]
 
 
-def positive(path: str, value: int) -> list[FieldError]:
-    """Check that a number is above zero."""
-    return [] if value > 0 else [invalid(path, value, names.NOT_POSITIVE)]
-
-
 def immutable(path: str, new: object, old: object) -> list[FieldError]:
     """Check that a field was not changed; both values as JSON has them."""
     return [] if new == old else [invalid(path, new, names.IMMUTABLE)]

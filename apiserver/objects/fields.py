@@ -7,23 +7,15 @@ Which fields a kind knows, `supported` checks. Commas, equal signs and backslash
 escaped by a backslash.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from kvstack.apiserver.objects.text.go_text import quote
-
 Fields = Mapping[str, str]
 Matcher = Callable[[Fields], bool]
 
-UNSUPPORTED: Final = "field label not supported: %s"
-"""Said by kinds that have selectable fields of their own."""
-UNSUPPORTED_BY_MOST: Final = (
-    '%q is not a known field selector: only "metadata.name", "metadata.namespace"'
-)
-"""Said by kinds that have none but name and namespace."""
 
 _OPERATORS: Final = ("!=", "==", "=")
 _SPECIALS: Final = frozenset("\\,=")
@@ -94,26 +86,6 @@ class FieldSelector:
 def parse(text: str) -> FieldSelector:
     """Return the selector of a query, sorted; raises FieldSelectorError."""
     return _cached(text) if len(text) <= _CACHED_TEXT_MAX else _parse(text)
-
-
-def supported(
-    selector: FieldSelector,
-    known: Container[str],
-    *,
-    aliases: Mapping[str, str] | None = None,
-    message: str = UNSUPPORTED,
-) -> FieldSelector:
-    """Return the selector with aliases resolved; raises FieldSelectorError about other fields.
-
-    message: what to say of them; `%s` stands for the field, `%q` for the field in quotes.
-    """
-    renamed: list[Requirement] = []
-    for requirement in selector.requirements:
-        field = (aliases or {}).get(requirement.field, requirement.field)
-        if field not in known:
-            raise FieldSelectorError(message.replace("%s", field).replace("%q", quote(field)))
-        renamed.append(requirement._replace(field=field))
-    return FieldSelector(renamed) if aliases else selector
 
 
 def escape(value: str) -> str:

@@ -60,19 +60,6 @@ class GroupVersionKind(NamedTuple):
         return f"{self.group}/{self.version}, Kind={self.kind}"
 
 
-class GroupVersionResource(NamedTuple):
-    """A resource in a version."""
-
-    group: str
-    version: str
-    resource: str
-
-    @override
-    def __str__(self) -> str:
-        """Return `group/version, Resource=resource`, with the slash even in the core group."""
-        return f"{self.group}/{self.version}, Resource={self.resource}"
-
-
 def parse_group_version(api_version: str) -> GroupVersion:
     """Return group and version of an `apiVersion`; raises ValueError with upstream's text."""
     if api_version in {"", "/"}:

@@ -9,7 +9,7 @@ In an object such a value is an int or a str of JSON and is kept as it came: "80
 
 import math
 
-from kvstack.apiserver.objects.text.go_numbers import NumberError, atoi, parse_int
+from kvstack.apiserver.objects.text.go_numbers import NumberError, atoi
 from kvstack.apiserver.objects.text.go_text import quote
 
 IntOrString = int | str
@@ -17,14 +17,6 @@ IntOrString = int | str
 
 class IntOrStringError(ValueError):
     """A value that is neither a number nor a percentage; the message is upstream's."""
-
-
-def parse(text: str) -> IntOrString:
-    """Return the number a text holds if it fits into 32 bits, else the text."""
-    try:
-        return parse_int(text, 32)
-    except NumberError:
-        return text
 
 
 def int_value(value: IntOrString) -> int:
@@ -35,16 +27,6 @@ def int_value(value: IntOrString) -> int:
         return atoi(value)
     except NumberError:
         return 0
-
-
-def percentage(value: IntOrString) -> int | None:
-    """Return the number before the `%`; None if the value is no percentage."""
-    if isinstance(value, int) or not value.endswith("%"):
-        return None
-    try:
-        return atoi(value[:-1])
-    except NumberError:
-        return None
 
 
 def scaled(value: IntOrString, total: int, *, round_up: bool) -> int:

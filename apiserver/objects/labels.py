@@ -56,7 +56,6 @@ _OF_OBJECTS: Final = {
     "Exists": EXISTS,
     "DoesNotExist": DOES_NOT_EXIST,
 }
-_TO_OBJECTS: Final = {operator: name for name, operator in _OF_OBJECTS.items()}
 _SYMBOLS: Final = {
     EQUALS: "=",
     DOUBLE_EQUALS: "==",
@@ -189,51 +188,6 @@ def from_object(selector: Mapping[str, Any] | None) -> Selector:
     return Selector(requirements)
 
 
-def to_object(text: str) -> dict[str, Any]:
-    """Return the LabelSelector of a query; raises SelectorError."""
-    match_labels: dict[str, str] = {}
-    expressions: list[dict[str, Any]] = []
-    try:
-        selector = parse(text)
-    except SelectorError as error:
-        raise SelectorError(f'couldn\'t parse the selector string "{text}": {error}') from None
-    for name, operator, values in selector.requirements:
-        if operator in _POSITIVE and operator != IN:
-            match_labels[name] = values[0]
-        elif operator in _TO_OBJECTS:
-            expression: dict[str, Any] = {"key": name, "operator": _TO_OBJECTS[operator]}
-            if values:
-                expression["values"] = sorted(values)
-            expressions.append(expression)
-        elif operator in _ORDERED:
-            raise SelectorError(f"{quote(operator)} isn't supported in label selectors")
-        else:
-            raise SelectorError(f"{quote(operator)} is not a valid label selector operator")
-    members = {"matchLabels": match_labels, "matchExpressions": expressions}
-    return {name: value for name, value in members.items() if value}
-
-
-def to_map(selector: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the labels that a LabelSelector asks for by equality; raises SelectorError."""
-    labels: dict[str, str] = dict((selector or {}).get("matchLabels") or {})
-    for expression in (selector or {}).get("matchExpressions") or ():
-        operator = expression.get("operator") or ""
-        values: Sequence[str] = expression.get("values") or ()
-        if operator not in _OF_OBJECTS:
-            raise SelectorError(f"{quote(operator)} is not a valid selector operator")
-        if operator != "In":
-            raise SelectorError(
-                f"operator {quote(operator)} cannot be converted into the old label selector format"
-            )
-        if len(values) != 1:
-            raise SelectorError(
-                f"operator {quote(operator)} without a single value cannot be converted into the"
-                " old label selector format"
-            )
-        labels[expression.get("key") or ""] = values[0]
-    return labels
-
-
 def format_object(selector: Mapping[str, Any] | None) -> str:
     """Return a LabelSelector as tables show it: `<none>` if empty, `<error>` if invalid."""
     try:
@@ -255,11 +209,6 @@ def struct_text(selector: Mapping[str, Any]) -> str:
         f"&LabelSelector{{MatchLabels:map[string]string{{{pairs}}},"
         f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )
-
-
-def format_labels(labels: Labels | None) -> str:
-    """Return labels as tables show them: `a=1,b=2`, `<none>` if there are none."""
-    return join_labels(labels or {}) or "<none>"
 
 
 def join_labels(labels: Labels) -> str:

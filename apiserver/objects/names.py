@@ -115,11 +115,6 @@ _BAD_CONFIG_KEY: Final = regex_error(
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
     "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name",
 )  # fmt: skip
-_BAD_ENV_NAME: Final = regex_error(
-    "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or"
-    " '.', and must not start with a digit",
-    "[-._a-zA-Z][-._a-zA-Z0-9]*", "my.env-name", "MY_ENV.NAME", "MyEnvName1",
-)  # fmt: skip
 _BAD_IDENTIFIER: Final = regex_error(
     "a valid C identifier must start with alphabetic character or '_', followed by a string of"
     " alphanumeric characters or '_'",
@@ -221,12 +216,6 @@ def check_config_key(value: str) -> list[str]:
     """Check a key of the data of a ConfigMap or Secret."""
     errors = _check(value, DNS_SUBDOMAIN_MAX, _is_config_key, _BAD_CONFIG_KEY)
     return errors + _check_no_parent(value)
-
-
-def check_env_name(value: str) -> list[str]:
-    """Check the name of an environment variable by the strict rule."""
-    good = bool(value) and not value.strip(_KEY_CHARACTERS) and value[0] not in _DIGITS
-    return ([] if good else [_BAD_ENV_NAME]) + _check_no_parent(value)
 
 
 def check_relaxed_env_name(value: str) -> list[str]:

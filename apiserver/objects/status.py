@@ -212,11 +212,6 @@ def generated_name_exists(resource: GroupResource, name: str) -> ApiError:
     return failure(409, "AlreadyExists", message, _details(resource, name, retry_after=1))
 
 
-def gone(message: str) -> ApiError:
-    """Return 410 Gone."""
-    return failure(410, "Gone", message)
-
-
 def expired(message: str, continue_token: str = "") -> ApiError:
     """Return 410 Expired; the token lets a client go on with an inconsistent list."""
     return failure(410, "Expired", message, continue_token=continue_token)

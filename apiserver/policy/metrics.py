@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kvstack.apiserver.policy.ports import Decision
-from kvstore.histograms import NANOSECOND_S, Histogram, exponential
+from kvstore.histograms import NANOSECOND_S, PROMETHEUS_BOUNDS, Histogram, exponential
 from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 _BOUNDS: Final = exponential(0.001, 2, 15)
@@ -37,13 +37,19 @@ class PolicyMetrics:
         self._users: Final[Counter[str]] = Counter()
         self._authentications: Final[dict[str, Histogram]] = {}
         self._authorizations: Final[dict[str, Histogram]] = {}
+        self._known_at_once = 0
+        """Users who were found in no time, and are not in the histogram yet."""
+        self._allowed_at_once = 0
 
     def authenticated(self, name: str, took_ns: int = 0) -> None:
         """Count a user who was found."""
         if name not in _TOLD_USERS:
             name = "email_id" if "@" in name else "other"
         self._users[name] += 1
-        _add(self._authentications, "success", took_ns)
+        if took_ns:
+            _add(self._authentications, "success", took_ns)
+        else:
+            self._known_at_once += 1
 
     def refused(self, took_ns: int) -> None:
         """Count credentials that were no good."""
@@ -52,6 +58,9 @@ class PolicyMetrics:
     def authorized(self, decision: Decision, took_ns: int = 0) -> None:
         """Count a decision."""
         if decision.allowed:
+            if not took_ns:
+                self._allowed_at_once += 1
+                return
             result = "allowed"
         elif decision.error:
             result = "error"
@@ -61,6 +70,10 @@ class PolicyMetrics:
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families."""
+        known, self._known_at_once = self._known_at_once, 0
+        _add(self._authentications, "success", 0, known)
+        allowed, self._allowed_at_once = self._allowed_at_once, 0
+        _add(self._authorizations, "allowed", 0, allowed)
         yield (
             "authenticated_user_requests",
             FamilyKind.COUNTER,
@@ -174,6 +187,51 @@ def decision_readings(counts: Iterable[tuple[Decided, int]]) -> Iterator[FamilyS
     )
 
 
+def certificate_readings(left: Histogram) -> Iterator[FamilySamples]:
+    """Yield for how long client certificates of requests were still good, in seconds."""
+    yield (
+        "apiserver_client_certificate_expiration_seconds",
+        FamilyKind.HISTOGRAM,
+        "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+        left.copy(),
+    )
+
+
+class TokenMetrics:
+    """Counts who had a bearer token, and whether that was remembered."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.hits = 0
+        """Answered by what was remembered, in no time."""
+        self.waiting = 0
+        """Those that somebody is asked about now."""
+        self._missed: Final = Histogram(PROMETHEUS_BOUNDS)
+        self._fetches: Final[Counter[str]] = Counter()
+
+    def missed(self, took_ns: int, *, is_known: bool) -> None:
+        """Count a token that authenticators were asked about; is_known: one of them knew it."""
+        self._missed.add(took_ns * NANOSECOND_S)
+        self._fetches["ok" if is_known else "error"] += 1
+
+    def readings(self) -> Iterator[FamilySamples]:
+        """Yield the families; upstream has no texts of help for them."""
+        prefix = "authentication_token_cache"
+        remembered = Histogram(PROMETHEUS_BOUNDS)
+        remembered.add(0.0, self.hits)
+        durations = {
+            labels(status="hit"): remembered,
+            labels(status="miss"): self._missed.copy(),
+        }
+        yield f"{prefix}_request_duration_seconds", FamilyKind.HISTOGRAM, "", durations
+        totals = {status: sum(each.counts) for status, each in durations.items()}
+        yield f"{prefix}_request_total", FamilyKind.COUNTER, "", totals
+        fetches = {labels(status=status): count for status, count in self._fetches.items()}
+        yield f"{prefix}_fetch_total", FamilyKind.COUNTER, "", fetches
+        waiting = {labels(status="in_flight"): self.waiting}
+        yield f"{prefix}_active_fetch_count", FamilyKind.GAUGE, "", waiting
+
+
 _LEGACY: Final = {
     "auto": ("legacy_auto", "auto-generated legacy"),
     "manual": ("legacy_manual", "manually created legacy"),
@@ -199,14 +257,16 @@ def token_readings(uses: Counter[str], legacy_uses: Counter[str]) -> Iterator[Fa
         )
 
 
-def _add(series: dict[str, Histogram], key: str, took_ns: int) -> None:
+def _add(series: dict[str, Histogram], key: str, took_ns: int, times: int = 1) -> None:
+    if not times:
+        return
     found = series.get(key)
     if found is None:
         found = series[key] = Histogram(_BOUNDS)
     if took_ns:
-        found.add(took_ns * NANOSECOND_S)
+        found.add(took_ns * NANOSECOND_S, times)
     else:
-        found.counts[0] += 1
+        found.counts[0] += times
 
 
 def _families(

@@ -141,3 +141,11 @@ class Admission(Protocol):
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Let plugins refuse the object as it is to be stored; raises ApiError."""
         ...
+
+
+class Reviewer(Protocol):
+    """Answers reviews; see `remote.webhook.Webhook`."""
+
+    async def review(self, review: Obj) -> Obj:
+        """Return the status of the answered review; raises RemoteError."""
+        ...

@@ -11,6 +11,7 @@ from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.keys import KeyPlaces
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.sealing import Sealer, SealError
+from kvstack.apiserver.registry.store_metrics import GET, LIST, StoreMetrics
 from kvstore.client.store import Store
 from kvstore.client.values import prefix_end
 
@@ -32,8 +33,15 @@ class Found(NamedTuple):
 class History:
     """Reads objects at revisions."""
 
-    def __init__(self, store: Store, places: KeyPlaces, sealer: Sealer | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        places: KeyPlaces,
+        metrics: StoreMetrics,
+        sealer: Sealer | None = None,
+    ) -> None:
         """Read from a store; places: where the objects are; sealer: opens what is encrypted."""
+        self._metrics: Final = metrics
         self._sealer: Final = sealer
         self._store: Final = store
         self._places: Final = places
@@ -41,7 +49,8 @@ class History:
     async def get(self, collection: Collection, key: str, revision: int = 0) -> Record | None:
         """Return one object at a revision; 0: as it is now. Raises StoreError."""
         place = self._places.key(collection.prefix, key)
-        kv = (await self._store.get(place, revision=revision)).kv
+        asked = self._store.get(place, revision=revision)
+        kv = (await self._metrics.timed(GET, collection.resource, asked)).kv
         if kv is None:
             return None
         own = collection.own(key, kv.mod_revision)
@@ -50,6 +59,11 @@ class History:
         if self._sealer is not None:
             await self._sealer.prepare([kv.value])
         return collection.read(key, kv.value, kv.mod_revision, kv.lease)
+
+    async def is_new(self, collection: Collection, key: str) -> bool:
+        """Return whether an object has never been changed. Raises StoreError."""
+        kv = (await self._store.get(self._places.key(collection.prefix, key))).kv
+        return kv is not None and kv.version == 1
 
     async def is_stale(self, collection: Collection, key: str) -> bool:
         """Return whether an object would be encrypted in another way if it was written now.
@@ -77,7 +91,8 @@ class History:
             last = prefix_end(self._places.key(collection.prefix, ""))
         else:
             last = self._places.key(collection.prefix, end)
-        found = await self._store.range(first, last, limit=limit, revision=revision)
+        asked = self._store.range(first, last, limit=limit, revision=revision)
+        found = await self._metrics.timed(LIST, collection.resource, asked)
         skip = len(self._places.key(collection.prefix, ""))
         if self._sealer is not None:
             await self._sealer.prepare(kv.value for kv in found.kvs)

@@ -65,11 +65,14 @@ class Reads:
     ) -> Record | None:
         """Return an object; revision: None as of now, 0 any, else not older. Raises ApiError."""
         try:
-            if revision is None:
-                if not await self._is_latest():
-                    return await self._history.get(collection, key)
-            else:
+            if revision is not None:
                 await self._reach(revision)
+            else:
+                try:
+                    await self._copy.latest(self._behind_s)
+                except BehindError:
+                    self._check_loaded()
+                    return await self._history.get(collection, key)
         except StoreError as error:
             raise errors.api_error(error, collection.resource, "get") from error
         return collection.get(key)
@@ -167,10 +170,13 @@ class Reads:
         try:
             await self._copy.latest(self._behind_s)
         except BehindError:
-            if not self._copy.is_loaded:
-                raise errors.not_loaded() from None
+            self._check_loaded()
             return False
         return True
+
+    def _check_loaded(self) -> None:
+        if not self._copy.is_loaded:
+            raise errors.not_loaded() from None
 
     async def _reach(self, revision: int) -> None:
         """Wait until the copy is not older than a revision; raises ApiError."""

@@ -27,6 +27,7 @@ from kvstack.apiserver.registry.leases import Leases
 from kvstack.apiserver.registry.live import Live
 from kvstack.apiserver.registry.reads import Reads
 from kvstack.apiserver.registry.sealing import Sealer
+from kvstack.apiserver.registry.store_metrics import StoreMetrics
 from kvstack.apiserver.registry.time_index import TimeIndex
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.view import View
@@ -59,10 +60,11 @@ class Registry:
         self.clock: Final = clock
         self.sealer: Final = sealer
         self.copy: Final = Copy(store, logger, root, sealer)
-        history = History(store, self.copy.places, sealer)
+        self.metrics: Final = StoreMetrics(clock)
+        history = History(store, self.copy.places, self.metrics, sealer)
         self.history: Final = history
         self.reads: Final = Reads(self.copy, history)
-        self.writes: Final = Writes(store, self.copy, Leases(store, clock), sealer)
+        self.writes: Final = Writes(store, self.copy, Leases(store, clock), self.metrics, sealer)
         self.view: Final = View(self.find)
         self.live: Final = Live(self.copy, history, self.writes, self.find, clock)
         self.times: Final = TimeIndex(store, self.copy, clock, logger)

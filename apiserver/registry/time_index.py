@@ -18,8 +18,7 @@ the state of the note before.
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -49,9 +48,6 @@ class Note(NamedTuple):
     first: int
     """0: a server began; `last` is what it found."""
     last: int
-
-
-Notes: TypeAlias = Sequence[Note]
 
 
 class TimeIndex:

@@ -11,7 +11,7 @@ again. What was written is known to the copy at once, as a first guess for the n
 Service).
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple
 
 from kvstack.apiserver.registry.collection import Collection
@@ -19,6 +19,7 @@ from kvstack.apiserver.registry.copy import Copy
 from kvstack.apiserver.registry.leases import Leases
 from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.sealing import Sealer
+from kvstack.apiserver.registry.store_metrics import CREATE, DELETE, UPDATE, StoreMetrics
 from kvstore.client.store import Store
 from kvstore.client.values import Compare, Delete, KeyValue, Op, Put, Range, RangeResult, TxnResult
 
@@ -46,9 +47,15 @@ class Writes:
     """Writes to the store."""
 
     def __init__(
-        self, store: Store, copy: Copy, leases: Leases, sealer: Sealer | None = None
+        self,
+        store: Store,
+        copy: Copy,
+        leases: Leases,
+        metrics: StoreMetrics,
+        sealer: Sealer | None = None,
     ) -> None:
         """Write to a store, and tell its copy; sealer: opens what is encrypted."""
+        self._metrics: Final = metrics
         self._sealer: Final = sealer
         self._store: Final = store
         self._copy: Final = copy
@@ -83,7 +90,8 @@ class Writes:
     ) -> Record | Raced:
         """Delete an object that was seen; return its last state, at the revision of its end."""
         place = self._copy.places.key(collection.prefix, seen.key)
-        done = await self._txn(place, seen.revision, Delete(place), also)
+        asked = self._txn(place, seen.revision, Delete(place), also)
+        done = await self._metrics.timed(DELETE, collection.resource, asked)
         if not done.succeeded:
             return await self._raced(collection, seen.key, seen.revision, done)
         self._note(collection, seen.key, done.revision, None)
@@ -103,16 +111,18 @@ class Writes:
         lease = await self._leases.get(ttl_s) if ttl_s else 0
         place = self._copy.places.key(collection.prefix, key)
         put = Put(place, collection.value(key, body), lease)
-        done = await self._txn(place, revision, put, also)
+        asked = self._txn(place, revision, put, also)
+        operation = UPDATE if revision else CREATE
+        done = await self._metrics.timed(operation, collection.resource, asked)
         if not done.succeeded:
             return await self._raced(collection, key, revision, done)
         record = codec.record(key, body, done.revision, obj, lease)
         self._note(collection, key, done.revision, record)
         return record
 
-    async def _txn(
+    def _txn(
         self, place: bytes, revision: int, op: Put | Delete, also: Sequence[Also]
-    ) -> TxnResult:
+    ) -> Awaitable[TxnResult]:
         compares = [Compare.mod_revision(place, revision)]
         success: list[Op] = [op]
         for each in also:
@@ -121,7 +131,7 @@ class Writes:
                 success.append(Delete(each.key))
             else:
                 success.append(Put(each.key, each.value))
-        return await self._store.txn(compares, success, [Range(place)])
+        return self._store.txn(compares, success, [Range(place)])
 
     async def _raced(
         self, collection: Collection, key: str, revision: int, done: TxnResult

@@ -80,8 +80,3 @@ def decode_as_given(value: object, type_: Type) -> AsGiven:
 def normalize(value: object, type_: Type) -> dict[str, Any]:
     """Return a value of JSON as an object of a type, saying nothing about unknown fields."""
     return decode(value, type_).obj
-
-
-def check(value: object, type_: Type) -> list[str]:
-    """Return the unknown fields of a value as `Decoded` lists them; raises DecodeError."""
-    return decode(value, type_).unknown

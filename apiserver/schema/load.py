@@ -56,11 +56,6 @@ def built_in_type(kind: Kind) -> Type:
     return found
 
 
-def read_table(data: bytes) -> Table:
-    """Return the table that the contents of a data file describe."""
-    return _read(data).table()
-
-
 class _Contents(NamedTuple):
     types: Mapping[str, Type]
     kinds: dict[Kind, str]

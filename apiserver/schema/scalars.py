@@ -7,6 +7,7 @@ has added a finding; readers of types that decode themselves in Go stop at the f
 import base64
 import binascii
 from collections.abc import Callable
+from math import isinf
 from typing import Any, Final
 
 from kvstack.apiserver.objects import durations
@@ -92,6 +93,9 @@ def _float(type_: Type) -> Read:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return mismatch(value, type_.go_kind, findings)
         number = float(value)
+        if isinf(number):
+            findings.append(Finding(TYPE_ERROR, f"number {literal(value)}", type_.go_kind))
+            return OMITTED
         return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
     return read

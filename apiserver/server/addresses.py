@@ -8,15 +8,16 @@ loopback is told as the machine's as well; where the machine has none, loopback 
 
 import socket
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kvstack.apiserver.server.settings.options import ServingOptions
+if TYPE_CHECKING:
+    from kvstack.apiserver.server.settings.options import ServingOptions
 
 _ANYWHERE: Final = {4: ("192.0.2.1", 9), 6: ("2001:db8::1", 9)}
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
 
 
-def advertised_address(serving: ServingOptions) -> str:
+def advertised_address(serving: "ServingOptions") -> str:
     """Return the IP address that the cluster is told."""
     if serving.advertise_address:
         return serving.advertise_address

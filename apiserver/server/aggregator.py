@@ -9,9 +9,11 @@ from typing import Final
 from kvstack.apiserver.aggregation.availability import AvailabilityKeeper
 from kvstack.apiserver.aggregation.backend import Backends, ProxyCertificate
 from kvstack.apiserver.aggregation.discovery import RemoteDiscovery
+from kvstack.apiserver.aggregation.openapi_v2 import merged
 from kvstack.apiserver.aggregation.proxy import AggregationProxy
 from kvstack.apiserver.aggregation.remotes import Remotes
 from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.pages.openapi_pages import Merge
 from kvstack.apiserver.http.routing import Route
 from kvstack.apiserver.http.site import Site
 from kvstack.apiserver.policy.attributes import User
@@ -44,9 +46,11 @@ class Aggregator:
         self._remotes.on_change.append(self._discovery.remotes_changed)
         self._discovery.on_change.append(self._forget)
         site.api.delegates = self._proxy
+        site.metrics.more.append(self._keeper.readings)
         site.discovery.remotes = lambda: self._discovery.versions
         site.openapi.remotes = lambda: self._discovery.openapi
         site.openapi.serve_remote = self._serve_openapi
+        site.openapi.merge_remotes = self._merge_openapi
 
     def follow(self) -> None:
         """Begin to pass requests on; the registry has been read."""
@@ -69,6 +73,11 @@ class Aggregator:
 
     def _forget(self) -> None:
         self._site.discovery.forget()
+        self._site.openapi.forget_remotes()
+
+    def _merge_openapi(self) -> Merge:
+        parts = self._discovery.openapi_v2
+        return lambda document: merged(document, parts)
 
     async def _serve_openapi(
         self, request: Request, reply: Reply, route: Route, user: User

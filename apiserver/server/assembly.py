@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 
 from kvstack.apiserver.extension.conversion import WebhookConverter
 from kvstack.apiserver.extension.definitions import Definitions
+from kvstack.apiserver.extension.metrics import ConversionMetrics, rule_readings
 from kvstack.apiserver.http.in_flight import InFlight
 from kvstack.apiserver.http.site import Site
 from kvstack.apiserver.objects.metadata import generated_name
-from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
+from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
 from kvstack.apiserver.policy.flow_control.control import FlowControl
 from kvstack.apiserver.registry.copy import BehindError
 from kvstack.apiserver.registry.registry import Registry
@@ -110,7 +111,7 @@ class ApiServer:
         )
         services = Services(self.registry.view)
         self.webhooks: Final = WebhookClient(services)
-        webhook_metrics = WebhookMetrics()
+        admission_metrics = AdmissionMetrics(self._clock)
         self.env: Final = Environment(
             self.registry,
             self.security.admission(
@@ -118,7 +119,7 @@ class ApiServer:
                 lambda name: self.loopback.create_namespace(name),
                 lambda *kind: served_as(self.env.endpoints.rows, *kind),
                 self.webhooks,
-                webhook_metrics,
+                admission_metrics,
                 lambda api_version, kind: parameter_kind(self.env.endpoints, api_version, kind),
             ),
             self.security.authorizer,
@@ -157,12 +158,17 @@ class ApiServer:
             request_timeout_ns=int(options.serving.request_timeout_s * SECOND_NS),
             streams=Kubelets(options.kubelets),
         )
-        self.site.metrics.more.append(webhook_metrics.readings)
+        self.site.metrics.more.append(admission_metrics.readings)
         self.site.metrics.more.append(self.security.readings)
+        conversions = ConversionMetrics(self._clock)
+        self.site.metrics.more.append(conversions.readings)
+        self.site.metrics.more.append(rule_readings)
         self.definitions: Final = Definitions(
             self.registry,
             self.site.set_custom,
-            lambda definition: WebhookConverter(definition, self.webhooks, self.env.new_uid),
+            lambda definition: WebhookConverter(
+                definition, self.webhooks, self.env.new_uid, conversions
+            ),
             logger,
         )
         self.aggregator: Final = Aggregator(

@@ -32,6 +32,7 @@ from kvstack.apiserver.policy.authentication.configuration import (
 )
 from kvstack.apiserver.policy.authentication.front_proxy import FrontProxy
 from kvstack.apiserver.policy.authentication.jwt.authenticator import JwtTokens
+from kvstack.apiserver.policy.authentication.jwt.distributed import ClaimResolver
 from kvstack.apiserver.policy.authentication.jwt.issuers import Issuers
 from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKeys
 from kvstack.apiserver.policy.authentication.jwt.settings import JwtSettings, Source
@@ -47,7 +48,7 @@ from kvstack.apiserver.policy.authentication.token_chain import TokenChain
 from kvstack.apiserver.policy.authentication.token_file import StaticTokens, read_token_file
 from kvstack.apiserver.policy.authentication.webhook_tokens import WebhookTokens
 from kvstack.apiserver.policy.configured_expressions import compile_about
-from kvstack.apiserver.policy.metrics import ReloadMetrics, token_readings
+from kvstack.apiserver.policy.metrics import ReloadMetrics, certificate_readings, token_readings
 from kvstack.apiserver.policy.ports import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.remote.connection import Connection
 from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls, read_kubeconfig
@@ -104,6 +105,8 @@ class Authenticators:
         self.tokens: Final = TokenChain(members, parts.clock)
         self.client_authorities: Final = _authorities(given.client_ca_file, parts.clock)
         self.proxy_authorities: Final = _authorities(given.proxy_ca_file, parts.clock)
+        clients = self.client_authorities
+        self._certificates: Final = None if clients is None else CertificateUsers(clients)
         self.requests: Final = self._requests()
 
     async def reload(self) -> None:
@@ -139,13 +142,16 @@ class Authenticators:
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families of metrics."""
         yield from self.reload_metrics.readings()
+        yield from self.tokens.metrics.readings()
+        if self._certificates is not None:
+            yield from certificate_readings(self._certificates.left)
         if self._account_tokens is not None and self.legacy_tokens is not None:
             yield from token_readings(self._account_tokens.uses, self.legacy_tokens.uses)
 
     async def close(self) -> None:
         """Close connections."""
         for each in self._issuers.all:
-            await each.keys.close()
+            await each.close()
         if self._webhook is not None:
             await self._webhook.close()
 
@@ -179,7 +185,7 @@ class Authenticators:
         self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=True)
         logger.info("issuers of tokens are changed", issuers=[e.issuer for e in settings.issuers])
         for each in gone:
-            await each.keys.close()
+            await each.close()
 
     def _changed(self, data: bytes) -> AuthenticationSettings:
         settings = read_authentication(data, self._means)
@@ -221,7 +227,14 @@ class Authenticators:
             lambda url: Connection(Target(url, tls)),
             self._parts.clock,
         )
-        return JwtTokens(settings, keys, self.audiences, self._parts.clock)
+        resolver = None
+        if settings.groups.claim:
+            resolver = ClaimResolver(
+                settings,
+                lambda url, token: Connection(Target(url, tls, token=token)),
+                self._parts.clock,
+            )
+        return JwtTokens(settings, keys, self.audiences, self._parts.clock, resolver)
 
     def _static(self) -> Sequence[TokenAuthenticator]:
         path = self._given.token_file
@@ -269,12 +282,12 @@ class Authenticators:
                 "anonymous requests are refused because every request would be allowed"
             )
             anonymous = AnonymousSettings(is_enabled=False)
-        proxy, clients = self.proxy_authorities, self.client_authorities
+        proxy = self.proxy_authorities
         return RequestAuthenticator(
             self.tokens,
             self.audiences,
             front_proxy=None if proxy is None else FrontProxy(proxy, self._given.proxies),
-            certificates=None if clients is None else CertificateUsers(clients),
+            certificates=self._certificates,
             anonymous=Anonymous(is_allowed=anonymous.is_enabled, paths=anonymous.paths),
         )
 

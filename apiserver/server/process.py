@@ -8,15 +8,20 @@ tell it. A second signal ends the process at once.
 """
 
 import asyncio
-import gc
-import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kvstack.apiserver.http.pages.version_page import KUBERNETES_VERSION
+from kvstack.apiserver.server.program import (
+    FAILED,
+    keep_log_of_loop,
+    run,
+    settle,
+    stop_event,
+    version_text,
+)
 from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
 from kvstack.apiserver.server.settings.options import (
     DEBUG_VERBOSITY,
@@ -25,11 +30,9 @@ from kvstack.apiserver.server.settings.options import (
     options_of,
 )
 from kvstore.client import ClientOptions, ClientTls, Store, connect
-from kvstore.errors import ConfigError, KvstoreError
+from kvstore.errors import ConfigError
 from kvstore.logger import Logger
-from kvstore.runtime.allocator import keep_freed_memory
-from kvstore.runtime.collector import keep_collections_short
-from kvstore.runtime.log.line_logger import LineLogger, capture_library_logs, open_logger
+from kvstore.runtime.log.line_logger import LineLogger, open_logger
 from kvstore.runtime.systemd import notify_ready
 
 if TYPE_CHECKING:
@@ -40,7 +43,6 @@ Beside: TypeAlias = Callable[["ApiServer"], AbstractAsyncContextManager[object]]
 COMMAND: Final = "kvstack apiserver"
 ABOUT: Final = """\
 An API server of Kubernetes 1.37 over a store that speaks etcd's API. Flags are kube-apiserver's."""
-FAILED: Final = 1
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,28 +68,6 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         log.fatal("command failed", error=str(error))
         return FAILED
-
-
-def version_text() -> str:
-    """Return the version as upstream's programs tell it."""
-    return f"Kubernetes v{KUBERNETES_VERSION}\n"
-
-
-def run(body: Callable[[], Coroutine[Any, Any, None]], log: LineLogger) -> int:
-    """Run a coroutine as the process's work; return the exit code. ConfigError passes."""
-    capture_library_logs(log)
-    gc.disable()  # what loading makes stays: to look for dead cycles among it delays every start
-    try:
-        asyncio.run(body())
-    except ConfigError:
-        raise
-    except KvstoreError as error:
-        log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
-        return FAILED
-    finally:
-        gc.enable()
-        log.close()
-    return 0
 
 
 async def serve(options: Options, log: LineLogger) -> None:
@@ -158,30 +138,6 @@ def open_store(options: StoreOptions, log: Logger) -> Store:
     )
 
 
-def stop_event() -> asyncio.Event:
-    """Return what is set by the first SIGTERM or SIGINT; the second ends the process."""
-    event = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def told(number: signal.Signals) -> None:
-        if event.is_set():
-            os._exit(FAILED)
-        event.set()
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, told, each)
-    return event
-
-
-def keep_log_of_loop(log: Logger) -> None:
-    """Send what nobody caught to the log."""
-
-    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        log.error(context.get("message", ""), error=repr(context.get("exception")))
-
-    asyncio.get_running_loop().set_exception_handler(handle)
-
-
 def announce(options: Options, log: Logger) -> None:
     """Tell what begins, and what it cannot do."""
     log.info(
@@ -193,6 +149,5 @@ def announce(options: Options, log: Logger) -> None:
 
 def _settle(log: Logger) -> None:
     """Do what a process does once it has loaded everything."""
-    keep_freed_memory()
-    keep_collections_short()
+    settle()
     notify_ready(log)

@@ -10,17 +10,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from kvstack.apiserver.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.admission.assembly import BUILT, Parts, admission_chain
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
+from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
 from kvstack.apiserver.policy.admission.plugins.optional.namespaces import MakeNamespace
 from kvstack.apiserver.policy.admission.plugins.optional.owner_references_permission_enforcement import (  # noqa: E501
     KindMapping,
 )
 from kvstack.apiserver.policy.admission.policies.parameters import FindKind
-from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
 from kvstack.apiserver.policy.admission.webhooks.plugins import WebhookParts
 from kvstack.apiserver.policy.authorization.rbac.escalation import EscalationCheck
 from kvstack.apiserver.policy.expressions.match_conditions import RequestConditions
+from kvstack.apiserver.policy.remote.connection import Connection
+from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
+from kvstack.apiserver.policy.remote.webhook import Webhook
 from kvstack.apiserver.policy.reviews.reviews import Reviews
 from kvstack.apiserver.policy.service_accounts.issuer import TokenIssuer, TokenSettings
 from kvstack.apiserver.policy.service_accounts.keys import (
@@ -30,7 +34,7 @@ from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.authenticators import AuthenticatorParts, Authenticators
 from kvstack.apiserver.server.authorizers import RBAC, AuthorizerParts, Authorizers
-from kvstack.apiserver.server.settings.options import Options
+from kvstack.apiserver.server.settings.options import Options, file_bytes
 from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstore.errors import ConfigError
 from kvstore.logger import Logger
@@ -39,6 +43,7 @@ from kvstore.server.metrics.exposition import FamilySamples
 UNBUILT_AND_HARMLESS: Final = frozenset(("PodGroupProtection",))
 """Plugins that may be asked for although they are not built: they would let everything pass that
 can come, since what they read or whom they restrict is not served yet."""
+_IMAGES_TIMEOUT_S: Final = 30.0
 
 
 class Security:
@@ -59,6 +64,7 @@ class Security:
         self._clock: Final = clock
         self._logger: Final = logger
         self._new_uid: Final = new_uid
+        self._chance: Final = chance
         self.authorizers: Final = Authorizers(options, AuthorizerParts(clock, chance, logger))
         self.authorizer: Final = self.authorizers.chain
         self.authenticators: Final = Authenticators(
@@ -82,6 +88,7 @@ class Security:
             clock,
         )
         self.issuer: Final = self._issuer(new_uid)
+        self._images: Connection | None = None
 
     def follow(self) -> None:
         """Begin to follow what authorizers rest on."""
@@ -109,6 +116,8 @@ class Security:
 
     async def close(self) -> None:
         """Close connections."""
+        if self._images is not None:
+            await self._images.close()
         await self.authenticators.close()
         await self.authorizers.close()
 
@@ -118,7 +127,7 @@ class Security:
         make_namespace: MakeNamespace,
         resources_of: KindMapping,
         client: WebhookClient,
-        metrics: WebhookMetrics,
+        metrics: AdmissionMetrics,
         find_kind: FindKind,
     ) -> AdmissionChain:
         """Return the plugins that are on; raises ConfigError. For the parameters see `Parts`."""
@@ -137,7 +146,7 @@ class Security:
             self._clock,
             self._new_uid,
             RequestConditions(self.authorizer),
-            metrics,
+            metrics.webhooks,
             self._logger,
         )
         parts = Parts(
@@ -150,7 +159,9 @@ class Security:
             resources_of,
             webhooks,
             find_kind,
+            metrics,
             options.admission,
+            self._image_reviewer(),
         )
         made = self.authorizers
         check = EscalationCheck(made.chain, made.rbac, made.grants, registry.live)
@@ -159,6 +170,27 @@ class Security:
             [each for each in options.enabled_plugins if each in BUILT],
             [each for each in options.disabled_plugins if each in BUILT],
             after_mutation=[check] if RBAC in made.types else [],
+        )
+
+    def _image_reviewer(self) -> Webhook | None:
+        """Return where images are asked about; None: nowhere. Raises ConfigError."""
+        settings = self._options.admission.image_policy
+        if "ImagePolicyWebhook" not in self._options.enabled_plugins:
+            return None
+        if settings is None:
+            raise ConfigError("ImagePolicyWebhook: no config specified")
+        path = Path(settings.kubeconfig)
+        try:
+            target = read_kubeconfig(file_bytes(str(path)), path.parent)
+        except DocumentError as error:
+            raise ConfigError(f"ImagePolicyWebhook: {path}: {error}") from None
+        self._images = Connection(target)
+        return Webhook(
+            self._images,
+            timeout_s=_IMAGES_TIMEOUT_S,
+            clock=self._clock,
+            chance=self._chance,
+            first_pause_s=settings.first_pause_s,
         )
 
     def _issuer(self, new_uid: Callable[[], str]) -> TokenIssuer | None:

@@ -46,6 +46,7 @@ def admission_of(
         is_dry_run=is_dry_run,
         warnings=call.warnings,
         annotations=call.annotations,
+        is_detailed=call.trail is not None and call.trail.wants_request,
         versions=_versions(call),
     )
 

@@ -31,24 +31,16 @@ async def _create(call: Call) -> Result:
     return await create.create(call)
 
 
-async def _get(call: Call) -> Result:
+def _get(call: Call) -> Awaitable[Result]:
     if call.endpoint.subresource == "scale":
-        return await scale.get(call)
-    return await (made.get(call) if call.endpoint.collection is None else reading.get(call))
+        return scale.get(call)
+    return made.get(call) if call.endpoint.collection is None else reading.get(call)
 
 
-async def _list(call: Call) -> Result:
+def _list(call: Call) -> Awaitable[Result]:
     if call.endpoint.collection is None:
-        return await made.list_objects(call)
-    return await reading.list_objects(call)
-
-
-async def _update(call: Call) -> Result:
-    return await update.update(call)
-
-
-async def _patch(call: Call) -> Result:
-    return await patch.patch(call)
+        return made.list_objects(call)
+    return reading.list_objects(call)
 
 
 VERBS: Final[Mapping[str, Verb]] = {
@@ -56,8 +48,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "get": _get,
     "list": _list,
     "watch": watch.watch,
-    "update": _update,
-    "patch": _patch,
+    "update": update.update,
+    "patch": patch.patch,
     "delete": delete.delete,
     "deletecollection": delete_collection,
     "connect": connect.connect,

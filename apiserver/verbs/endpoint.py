@@ -138,6 +138,7 @@ class Endpoint:
                 subresource=self.subresource,
                 reset_fields=self.strategy.reset_fields,
                 convert=self.converted if len(self._versions) > 1 else None,
+                checks_versions=self.row.is_custom,
             )
         return self._apply
 

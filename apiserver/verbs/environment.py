@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HOUR_S: Final = 3600
 _UIDS: Final = 32
+_VARIANTS: Final = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
 SUFFIXES: Final = 32
 """Ends of names that are drawn at once."""
 _SUFFIX_MASK: Final = (1 << 64) - 1
@@ -69,7 +70,7 @@ class Environment:
             text = f"{self.random.getrandbits(128 * _UIDS):0{32 * _UIDS}x}"
             self._uids = [text[at : at + 32] for at in range(0, len(text), 32)]
         text = self._uids.pop()
-        variant = "89ab"[int(text[16], 16) & 3]
+        variant = _VARIANTS[text[16]]
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
     def name_suffix(self) -> str:

@@ -37,8 +37,7 @@ from kvstack.apiserver.schema.types import Type
 from kvstack.apiserver.verbs import options, updating
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.create import own_changed, type_of
-from kvstack.apiserver.verbs.forms import bodies
-from kvstack.apiserver.verbs.forms.from_plain import fitted, mismatch, written_anew
+from kvstack.apiserver.verbs.forms import bodies, from_plain
 from kvstack.apiserver.verbs.options import IGNORE, STRICT, WriteOptions
 from kvstack.apiserver.verbs.results import Made, Stored
 from kvstack.apiserver.verbs.subresources import scale
@@ -198,16 +197,8 @@ def _decoded(call: Call, patched: Patched, given: WriteOptions) -> Obj:
 
 def _read(patched: Patched, type_: Type) -> AsGiven:
     """Return a patched object as its type reads it; raises DecodeError."""
-    try:
-        obj = written_anew(patched.obj, type_) if patched.is_plain else patched.obj
-        return decode_as_given(obj, type_)
-    except DecodeError:
-        if not patched.is_plain:
-            raise
-        text = mismatch(patched.obj, type_)
-        if text:
-            raise DecodeError(text) from None
-    return decode_as_given(fitted(patched.obj, type_), type_)
+    read = from_plain.read if patched.is_plain else decode_as_given
+    return read(patched.obj, type_)
 
 
 def _not_fitting(patched: Patched, text: str) -> ApiError:

@@ -35,7 +35,8 @@ async def get(call: Call) -> Stored:
         raise status.not_found(call.endpoint.resource, call.info.name)
     if record.error:
         raise errors.unreadable(collection.prefix, record)
-    return Stored(await call.endpoint.read(record))
+    endpoint = call.endpoint
+    return Stored(record if endpoint.converted_version is None else await endpoint.read(record))
 
 
 async def list_objects(call: Call) -> Listing:

@@ -39,6 +39,8 @@ class Watching(NamedTuple):
     selection: Selection
     options: ListParameters
     timeout_s: float
+    is_list: bool = False
+    """Whether it takes the place of a list: a bookmark tells when all that is there was sent."""
 
 
 class Connecting(NamedTuple):

@@ -118,7 +118,11 @@ async def _attempt(
         live = parsed(await endpoint.read(record), collection.prefix)
     if update.uid and (live is not None or endpoint.main.allows_create_on_update):
         _check_uid(call, collection, update, live)
-    new = endpoint.to_hub(await _changed(update, None if live is None else endpoint.from_hub(live)))
+    before = None if live is None else endpoint.from_hub(live)
+    changed = await _changed(update, before)
+    asks = endpoint.strategy.asks_for_more
+    is_more = asks is not None and before is not None and asks(changed, before)
+    new = endpoint.to_hub(changed)
     if record is None or live is None:
         return await _create(call, update, new)
     is_dry_run = update.given.dry_run
@@ -136,6 +140,8 @@ async def _attempt(
     _check_version(call, update, new["metadata"], record)
     also = await allocations.for_changed(call, new, live, is_dry_run=is_dry_run)
     complete_changed(call, new, live, call.context(is_dry_run=is_dry_run))
+    if is_more:
+        new["metadata"]["generation"] = live["metadata"].get("generation", 0) + 1
     entries = keep_times(live, new)
     if entries is not None:
         new["metadata"]["managedFields"] = entries
@@ -167,9 +173,12 @@ async def _changed(update: Update, live: Obj | None) -> Obj:
 
 
 async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
-    """Return whether an object is written although nothing changes: as it is to be encrypted."""
+    """Return whether an object is written although nothing changes: otherwise than it is stored."""
+    history = call.env.registry.history
     try:
-        return await call.env.registry.history.is_stale(collection, key)
+        if call.endpoint.main.is_completed_when_read and await history.is_new(collection, key):
+            return True
+        return await history.is_stale(collection, key)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "update") from error
 

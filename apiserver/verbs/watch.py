@@ -23,6 +23,7 @@ async def watch(call: Call) -> Watching:
         revision = given.revision
     except NumberError as error:
         raise reading.bad_version(given.resource_version, error) from None
+    is_list = bool(given.send_initial_events) and given.bookmarks
     if not revision and given.send_initial_events is None:
         # Whoever begins without a revision wants to see what is there.
         given = given._replace(send_initial_events=True)
@@ -31,4 +32,4 @@ async def watch(call: Call) -> Watching:
     else:
         least = call.env.settings.min_request_timeout_s
         timeout_s = least * (1 + call.env.random.random())
-    return Watching(selection, given, timeout_s)
+    return Watching(selection, given, timeout_s, is_list)

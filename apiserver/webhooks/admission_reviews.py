@@ -22,7 +22,6 @@ Obj = dict[str, Any]
 VERSIONS: Final = ("v1", "v1beta1")
 _GROUP: Final = "admission.k8s.io"
 _KIND: Final = "AdmissionReview"
-JSON_PATCH: Final = "JSONPatch"
 _HEADS: Final = {
     each: f'{{"kind":"{_KIND}","apiVersion":"{_GROUP}/{each}","request":{{"uid":"'.encode()
     for each in VERSIONS

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kvstore.client.errors import ClosedError, StoreError
+from kvstore.parking import Wait
 
 
 class SharedQuestion:
@@ -19,16 +20,16 @@ class SharedQuestion:
     def __init__(self, ask: Callable[[], Awaitable[int]]) -> None:
         """Take what asks once; it has a time limit of its own."""
         self._ask = ask
-        self._waiting: list[asyncio.Future[int]] = []
+        self._waiting: list[Wait[int]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def answer(self) -> int:
+    def answer(self) -> Wait[int]:
         """Return the answer to a request that begins after this call; StoreError if it failed."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        wait: Wait[int] = Wait()
+        self._waiting.append(wait)
         if self._task is None:
             self._begin()
-        return await future
+        return wait
 
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._ask_for_all(), name="shared question")

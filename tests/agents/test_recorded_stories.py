@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from kvstack.agents.controllers.table import controllers
+from tests.agents.stories.differences import DIFFERENCES
 from tests.agents.stories.settings import CHOSEN, story_options
 from tests.agents.stories.story import Telling
 from tests.agents.support.cluster import TestCluster
 
 pytestmark = pytest.mark.slow
 
-_RECORDED = Path(__file__).parent / "recorded" / "cluster.jsonl.gz"
-
-DIFFERENCES = {
-    ("pdb-forms", 2): "of several budgets of a pod all are kept up to date, not one by chance",
-}
-"""Stages that are known to end otherwise, and why."""
+_RECORDED = Path(__file__).parent / "recorded"
+_FILES = ("cluster.jsonl.gz", "workloads.jsonl.gz")
 
 
 def _stories() -> list[dict[str, Any]]:
-    with gzip.open(_RECORDED, "rt") as file:
-        return [json.loads(line) for line in file]
+    found: list[dict[str, Any]] = []
+    for name in _FILES:
+        with gzip.open(_RECORDED / name, "rt") as file:
+            found += [json.loads(line) for line in file]
+    return found
 
 
 @pytest.mark.parametrize("story", _stories(), ids=lambda story: story["name"])

@@ -1,6 +1,11 @@
-"""Recorded conversations with kube-apiserver 1.37.1, played against this project's API server."""
+"""Recorded conversations with kube-apiserver 1.37.1, played against this project's API server.
+
+The server's clock is a second later at each request, so that nothing compared hangs on how many
+requests fall into one second. `pytest -m long` plays them by the machine's clock, too.
+"""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,7 @@ from tests.apiserver.player.kept import CONVERSATIONS, files_in
 from tests.apiserver.player.scenarios import Difference, Scenario, read_scenarios
 from tests.apiserver.player.target import Options, Target
 from tests.apiserver.support.api_servers import cluster
+from tests.apiserver.support.shifted_clock import Shift
 
 pytestmark = [
     pytest.mark.e2e,
@@ -17,17 +23,25 @@ pytestmark = [
     pytest.mark.xdist_group("apiserver-conversations"),
 ]
 
+SECOND_MS = 1000
 SHOWN = 5  # differences told of one scenario
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """An API server that no other test touches: conversations count and list everything."""
-    with cluster(tmp_path_factory.mktemp("conversations")) as stack:
+@pytest.fixture(scope="module", params=[SECOND_MS, pytest.param(0, marks=pytest.mark.long)])
+def target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """An API server that no other test touches: conversations count and list everything.
+
+    The parameter is by how many milliseconds its clock jumps before each request.
+    """
+    folder = tmp_path_factory.mktemp("conversations")
+    shift = Shift.make(folder / "shift")
+    with cluster(folder, command=shift.command) as stack:
         options = Options(
             url=stack.server.url, client_ca=stack.files.client_ca, store=stack.store.client_url
         )
-        connected = Target(options)
+        connected = Target(options, before=partial(shift.forward, request.param))
         yield connected
         connected.close()
 

@@ -52,6 +52,9 @@ def test_a_request_is_told_and_answered(way: Way) -> None:
         assert first.header_values("x-two") == ["a", "b"]
         assert ("x-two", "a") in first.headers
         assert ("host", "test") in first.headers
+        assert first.has_header_prefix("x-tw")
+        assert not first.has_header_prefix("x-tx")
+        assert first.has_header_prefix("ho")
         assert first.version == ("HTTP/2.0" if way.protocol == "h2" else "HTTP/1.1")
         connection = first.connection
         assert connection.listener == "http://127.0.0.1:0"

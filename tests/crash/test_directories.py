@@ -23,6 +23,7 @@ from tests.support.servers import Server, ours, running
 
 READY_MAX_S = 0.7
 STOP_MAX_S = 1.5
+HANGS_S = 30.0
 STARTS = 5
 
 
@@ -171,7 +172,7 @@ def test_stopped_while_it_starts(tmp_path: Path) -> None:
             began_s = time.monotonic()
             # Before it listens to signals, the system ends it: that is no worse than a kill.
             assert server.stop() in (0, -signal.SIGTERM)
-            assert time.monotonic() - began_s < STOP_MAX_S * 2
+            assert time.monotonic() - began_s < HANGS_S
     with running(server), Client(server.endpoint) as client:
         assert client.put(b"k", b"v") == 2
 

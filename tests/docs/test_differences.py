@@ -10,7 +10,7 @@ from kvstack.agents.manager.flags import TABLE as MANAGER_FLAGS
 from kvstack.agents.scheduler.live.command_line import TABLE as SCHEDULER_FLAGS
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag
 from kvstack.apiserver.server.settings.flags import FLAGS as API_SERVER_FLAGS
-from tests.agents.test_recorded_stories import DIFFERENCES as STORIES
+from tests.agents.stories.differences import DIFFERENCES as STORIES
 from tests.apiserver.player.tolerated import TOLERATED
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,7 +7,6 @@ async with ScriptedServer(script) as server: ...   server.endpoint
 """
 
 import asyncio
-import contextlib
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Self
@@ -17,6 +16,8 @@ import h2.connection
 import h2.errors
 import h2.events
 import h2.exceptions
+
+from tests.support.tcp_listener import TcpListener
 
 
 def message(body: bytes, flag: int = 0) -> bytes:
@@ -149,8 +150,6 @@ class _Connection:
             for task in self._tasks:
                 task.cancel()
             self.writer.transport.abort()
-            with contextlib.suppress(OSError):
-                await self.writer.wait_closed()
 
     def _take(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):
@@ -181,35 +180,23 @@ class ScriptedServer:
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.connections = 0
-        self.endpoint = ""
+        self._listener = TcpListener(self._serve)
+
+    @property
+    def endpoint(self) -> str:
+        return self._listener.endpoint
+
+    @property
+    def connections(self) -> int:
+        """How many there have been."""
+        return self._listener.connections
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.endpoint = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._listener.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        # What was accepted has its task two rounds later, and has begun after another one: a task
-        # that is cancelled before it begins would leave its connection open.
-        for _ in range(4):
-            await asyncio.sleep(0)
-        while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await asyncio.sleep(0)
+        await self._listener.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            await _Connection(self._script, writer).serve(reader)
-        finally:
-            self._tasks.discard(task)
+        await _Connection(self._script, writer).serve(reader)

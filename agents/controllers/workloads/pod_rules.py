@@ -19,6 +19,7 @@ _TERMINAL: Final = frozenset(("Succeeded", "Failed"))
 _PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _NANOSECONDS: Final = 1e9
+_NOTHING: Final[Object] = {}
 
 
 class NoLabelsError(Exception):
@@ -76,6 +77,29 @@ def is_available(pod: Object, min_ready_s: int, now_s: float) -> bool:
         return True
     since_s = ready_since_s(pod)
     return since_s is not None and since_s + min_ready_s <= now_s
+
+
+def active_pods(pods: Iterable[Object]) -> list[Object]:
+    """Return the pods that run, or are to run: `is_active` of many."""
+    return [
+        pod
+        for pod in pods
+        if not pod["metadata"].get("deletionTimestamp")
+        and (pod.get("status") or _NOTHING).get("phase") not in _TERMINAL
+    ]
+
+
+def count_ready(pods: Iterable[Object], min_ready_s: int, now_s: float) -> tuple[int, int]:
+    """Return how many pods are ready, and how many available: `is_available` of many."""
+    ready = available = 0
+    for pod in pods:
+        for condition in (pod.get("status") or _NOTHING).get("conditions") or ():
+            if condition["type"] == "Ready":
+                if condition["status"] == "True":
+                    ready += 1
+                    available += not min_ready_s or is_available(pod, min_ready_s, now_s)
+                break
+    return ready, available
 
 
 def next_available_s(pods: Iterable[Object], min_ready_s: int, now_s: float) -> float | None:

@@ -20,6 +20,7 @@ from kvstack.agents.controllers.ownership import (
     CONTROLLER_INDEX,
     Claim,
     OwnerKeys,
+    SharedLabels,
     claim,
     controller_of,
     controller_values,
@@ -30,10 +31,10 @@ from kvstack.agents.controllers.ownership import (
 from kvstack.agents.controllers.workloads.pod_rules import (
     DeletionOrder,
     NoLabelsError,
+    active_pods,
+    count_ready,
     from_template,
     is_active,
-    is_available,
-    is_ready,
     is_terminating,
     next_available_s,
 )
@@ -127,16 +128,17 @@ class ReplicaController(BaseController):
         uid = owner["metadata"]["uid"]
         owned = view.by_index(PODS, CONTROLLER_INDEX, uid)
         orphans = view.by_index(PODS, CONTROLLER_INDEX, orphans_value(namespace))
-        candidates = [pod for pod in (*owned, *orphans) if is_active(pod)]
         what = Claim(PODS, self._resource, owner, selector)
-        active = yield from claim(what, candidates)
+        active = yield from claim(what, active_pods((*owned, *orphans)))
         failure: tuple[str, Exception] | None = None
         if not is_deleting(owner):
             failure = yield from self._manage(owner, active, view, now_s)
         terminating = [
             pod
             for pod in owned
-            if is_terminating(pod) and selector.matches(pod["metadata"].get("labels") or {})
+            if is_deleting(pod)
+            and is_terminating(pod)
+            and selector.matches(pod["metadata"].get("labels") or {})
         ]
         status = self._status(owner, active, len(terminating), failure, now_s)
         written = yield from self._write_status(owner, status)
@@ -226,13 +228,14 @@ class ReplicaController(BaseController):
         wanted = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
         min_ready_s = spec.get("minReadySeconds") or 0
         status: Object = dict(owner.get("status") or {})
+        ready, available = count_ready(active, min_ready_s, now_s)
         counts = {
             "replicas": len(active),
             "fullyLabeledReplicas": sum(
-                wanted.items() <= (pod["metadata"].get("labels") or {}).items() for pod in active
+                map(SharedLabels(lambda own: wanted.items() <= own.items()), active)
             ),
-            "readyReplicas": sum(map(is_ready, active)),
-            "availableReplicas": sum(is_available(pod, min_ready_s, now_s) for pod in active),
+            "readyReplicas": ready,
+            "availableReplicas": available,
         }
         for name, count in counts.items():
             if count or name == "replicas":

@@ -17,13 +17,13 @@ from kvstack.agents.process.flag_rows import (
     AUTHENTICATION,
     AUTHORIZATION,
     CLIENT,
-    SHORT,
     page_flags,
 )
 from kvstack.agents.process.pages import Pages, serving
 from kvstack.agents.process.settings import PageSettings, cluster_of, page_settings, raise_wrong
-from kvstack.apiserver.server.process import FAILED, keep_log_of_loop, run, stop_event
+from kvstack.apiserver.server.program import FAILED, keep_log_of_loop, run, settle, stop_event
 from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
+from kvstack.apiserver.server.settings.component_flags import SHORT
 from kvstack.apiserver.server.settings.flag_reader import FlagReader
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
 from kvstore.errors import ConfigError
@@ -110,5 +110,6 @@ async def _serve(
         stack.push_async_callback(nodes.stop)
         await nodes.start()
         is_ready = True
+        settle()
         log.info("hollow nodes are ready", names=list(options.names))
         await stop.wait()

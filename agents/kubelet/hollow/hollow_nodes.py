@@ -24,8 +24,9 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet.hollow import nodes, pods
-from kvstack.agents.kubelet.hollow.pod_addresses import NoAddressError, PodAddresses
+from kvstack.agents.kubelet.hollow.pod_ranges import range_of
 from kvstack.agents.kubelet.leases import Leases
+from kvstack.agents.kubelet.pod_addresses import NoAddressError, PodAddresses
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstore.logger import Logger
@@ -162,7 +163,13 @@ class HollowNodes:
         node = self._nodes.get(name)
         if node is None and (name in self._own or (self._options.adopts and nodes.is_hollow(new))):
             self._adopt(new)
-        elif node is not None and node.is_told and nodes.is_given_up(new):
+            return
+        if node is None:
+            return
+        if node.addresses.is_unused:  # the cluster may give a node its range only now
+            cidr = (new.get("spec") or {}).get("podCIDR", "")
+            node.addresses = PodAddresses(range_of(node.number, cidr))
+        if node.is_told and nodes.is_given_up(new):
             node.is_told = False
             self._queue.add((_NODE, name))
 
@@ -198,7 +205,7 @@ class HollowNodes:
             number,
             meta["uid"],
             nodes.address(number, is_own=own is not None),
-            PodAddresses(number, cidr),
+            PodAddresses(range_of(number, cidr)),
         )
         self._nodes[name] = node
         self._leases.keep(obj)

@@ -56,6 +56,8 @@ class Memory:
     """Of probes."""
     forgotten: set[str] = field(default_factory=set)
     """Ids of containers from before all of the pod's were restarted."""
+    earlier: set[str] = field(default_factory=set)
+    """Ids of containers of sandboxes that are gone: init containers run again."""
     is_restarting_all: bool = False
     has_sandbox: bool = False
     has_failed: bool = False
@@ -112,8 +114,18 @@ def is_ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in _ENDED
 
 
-def step(pod: Object, containers: Sequence[Container], memory: Memory, now_s: float) -> Plan:
-    """Return what is to be done for a pod now."""
+def step(
+    pod: Object,
+    containers: Sequence[Container],
+    memory: Memory,
+    now_s: float,
+    *,
+    has_sandbox: bool = True,
+) -> Plan:
+    """Return what is to be done for a pod now.
+
+    has_sandbox: whether what its containers share is there, if there was one.
+    """
     plan = Plan()
     known = newest(containers)
     if pod["metadata"].get("deletionTimestamp") or is_ended(pod) or memory.has_failed:
@@ -125,6 +137,8 @@ def step(pod: Object, containers: Sequence[Container], memory: Memory, now_s: fl
         _end(pod, known, memory, plan)
         return plan
     if _restarts_all(pod, known, memory, plan):
+        return plan
+    if not has_sandbox and _lost_sandbox(pod, known, memory, plan):
         return plan
     attempts = {name: each.attempt + 1 for name, each in known.items()}
     known = newest(each for each in containers if each.id not in memory.forgotten)
@@ -160,6 +174,25 @@ def _restarts_all(pod: Object, known: Mapping[str, Container], memory: Memory, p
     return bool(running)
 
 
+def _lost_sandbox(pod: Object, known: Mapping[str, Container], memory: Memory, plan: Plan) -> bool:
+    """Let a pod begin anew whose sandbox is gone; return whether some of it still ends.
+
+    A pod in which nothing is to run again gets no other sandbox.
+    """
+    running = [each for each in known.values() if each.is_running]
+    if running:
+        plan.stops += [(each, grace_s(pod)) for each in running]
+        return True
+    regular = [known.get(each["name"]) for each in pod["spec"]["containers"]]
+    if known and any(
+        found is None or should_restart(pod, container, found.exit_code)
+        for container, found in zip(pod["spec"]["containers"], regular, strict=True)
+    ):
+        is_never = pod["spec"].get("restartPolicy") == "Never"
+        memory.earlier |= set() if is_never else {each.id for each in known.values()}
+    return False
+
+
 def _start_ephemeral(pod: Object, known: Mapping[str, Container], plan: Plan) -> None:
     for container in pod["spec"].get("ephemeralContainers") or ():
         if container["name"] not in known:
@@ -183,7 +216,8 @@ def _start_inits(
 ) -> bool | None:
     """Bring init containers forward; return whether regular ones may start, None: never."""
     spec = pod["spec"]
-    is_initialized = any(each["name"] in known for each in spec["containers"])
+    started = [known[each["name"]] for each in spec["containers"] if each["name"] in known]
+    is_initialized = any(each.id not in memory.earlier for each in started)
     for container in spec.get("initContainers") or ():
         found = known.get(container["name"])
         if is_sidecar(container):
@@ -198,8 +232,8 @@ def _start_inits(
             continue
         if is_initialized:
             continue
-        if found is None:
-            _start(container, None, memory, now_s, plan)
+        if found is None or found.id in memory.earlier:
+            _start(container, found, memory, now_s, plan)
             return False
         if found.is_running:
             return False

@@ -195,6 +195,7 @@ class Usage:
     files_bytes: int = 0
     """In its own layer."""
     files_inodes: int = 0
+    processes: int = 0
 
 
 class Session(Protocol):
@@ -276,6 +277,14 @@ class Runtime(Protocol):
         """Whether pods have addresses of their own."""
         ...
 
+    async def use_ranges(self, ranges: Sequence[str]) -> None:
+        """Take the ranges of the node (podCIDRs), from which pods have addresses."""
+        ...
+
+    def has_sandbox(self, uid: str) -> bool:
+        """Whether what containers of a pod share is there."""
+        ...
+
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Make what containers of a pod share, unless it is there; raises StartError.
 
@@ -293,6 +302,10 @@ class Runtime(Protocol):
 
     async def images(self) -> Sequence[Image]:
         """Return the images of the node."""
+        ...
+
+    async def image_place(self) -> Path | None:
+        """Return a place on the disk where images are; None: it is not known."""
         ...
 
     async def remove_image(self, image_id: str) -> None:

@@ -21,7 +21,6 @@ from kvstack.apiserver.streams.websocket import WebSocket
 Object: TypeAlias = dict[str, Any]
 
 INPUT, OUTPUT, ERRORS, END, SIZE = 0, 1, 2, 3, 4
-CLOSE_INPUT: Final = "close"
 _CLOSE: Final = 255
 _WAIT_S: Final = 30.0
 _TYPES: Final = {"stdin": INPUT, "stdout": OUTPUT, "stderr": ERRORS, "error": END, "resize": SIZE}

@@ -9,12 +9,12 @@ from kvstack.agents.process.flag_rows import (
     AUTHORIZATION,
     CLIENT,
     OBSERVATION,
-    SHORT,
     leader_election,
     page_flags,
 )
 from kvstack.agents.process.settings import Settings, raise_wrong, read_settings
 from kvstack.apiserver.server.settings.command_line import Given, read_command_line
+from kvstack.apiserver.server.settings.component_flags import SHORT
 from kvstack.apiserver.server.settings.flag_reader import FlagReader
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
 

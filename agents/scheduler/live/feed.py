@@ -35,6 +35,7 @@ class _Kept(NamedTuple):
     resource: ResourceType
     objects: dict[str, Object]
     event: str
+    changed: Callable[[], None] | None = None
 
 
 class Feed:
@@ -58,7 +59,7 @@ class Feed:
         self._wake = wake
         self.assumed: Final[set[str]] = set()
         """Uids of pods that were placed here, and are not known to be bound yet."""
-        storage = cluster.storage
+        storage, devices = cluster.storage, cluster.devices
         self._kept = (
             _Kept(built_in.PERSISTENT_VOLUMES, storage.volumes, "PersistentVolume"),
             _Kept(built_in.PERSISTENT_VOLUME_CLAIMS, storage.claims, "PersistentVolumeClaim"),
@@ -68,6 +69,16 @@ class Feed:
             _Kept(built_in.CSI_STORAGE_CAPACITIES, storage.capacities, "CSIStorageCapacity"),
             _Kept(built_in.VOLUME_ATTACHMENTS, storage.attachments, "VolumeAttachment"),
             _Kept(built_in.POD_DISRUPTION_BUDGETS, cluster.budgets, "PodDisruptionBudget"),
+            _Kept(built_in.DEVICE_CLASSES, devices.classes, "DeviceClass"),
+            _Kept(
+                built_in.RESOURCE_SLICES, devices.slices, "ResourceSlice", devices.slices_changed
+            ),
+            _Kept(
+                built_in.DEVICE_TAINT_RULES,
+                devices.taint_rules,
+                "ResourceSlice",
+                devices.slices_changed,
+            ),
         )
 
     async def start(self) -> None:
@@ -79,6 +90,7 @@ class Feed:
             built_in.SERVICES,
             *_OWNERS,
             *(each.resource for each in self._kept),
+            built_in.RESOURCE_CLAIMS,
             built_in.PODS,
         ]
         for resource in resources:
@@ -92,6 +104,7 @@ class Feed:
             informers.of(resource).on_change(self._owner(resource))
         for each in self._kept:
             informers.of(each.resource).on_change(self._keep(each))
+        informers.of(built_in.RESOURCE_CLAIMS).on_change(self._claim)
         informers.of(built_in.PODS).on_change(self._pod)
 
     def happened(self, event: str, old: Object | None, new: Object | None) -> None:
@@ -198,13 +211,26 @@ class Feed:
 
         return handle
 
+    def _claim(self, old: Object | None, new: Object | None) -> None:
+        obj = new or old
+        if obj is not None:
+            self._cluster.devices.set_claim(key_of(obj), new)
+            self.happened(f"ResourceClaim{_action(old, new)}", old, new)
+
     def _keep(self, kept: _Kept) -> Callable[[Object | None, Object | None], None]:
         def handle(old: Object | None, new: Object | None) -> None:
             if new is not None:
                 kept.objects[key_of(new)] = new
             elif old is not None:
                 kept.objects.pop(key_of(old), None)
-            action = "Delete" if new is None else "Add" if old is None else "Update"
-            self.happened(f"{kept.event}{action}", old, new)
+            if kept.changed is not None:
+                kept.changed()
+            self.happened(f"{kept.event}{_action(old, new)}", old, new)
 
         return handle
+
+
+def _action(old: Object | None, new: Object | None) -> str:
+    if new is None:
+        return "Delete"
+    return "Add" if old is None else "Update"

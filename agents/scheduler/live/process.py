@@ -34,10 +34,11 @@ from kvstack.agents.scheduler.live.command_line import (
 )
 from kvstack.agents.scheduler.live.scheduler import Scheduler
 from kvstack.agents.scheduler.profile import ConfigurationError
-from kvstack.apiserver.server.process import (
+from kvstack.apiserver.server.program import (
     FAILED,
     keep_log_of_loop,
     run,
+    settle,
     stop_event,
     version_text,
 )
@@ -108,6 +109,7 @@ async def serve(
 
         async def lead() -> None:
             await scheduler.start()
+            settle()
             try:
                 await stop.wait()
             finally:
@@ -118,6 +120,8 @@ async def serve(
             access, _checks(scheduler, election), lambda: _metrics(scheduler, election, settings)
         )
         await stack.enter_async_context(serving(pages, settings.pages))
+        if election is not None:
+            settle()  # it may wait for days
         await lead_until(stop, lead, election)
 
 

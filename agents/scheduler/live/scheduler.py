@@ -22,10 +22,18 @@ from kvstack.agents.scheduler.configuration import DEFAULT, Configuration
 from kvstack.agents.scheduler.diagnosis import NO_NODES
 from kvstack.agents.scheduler.extenders import ExtenderError
 from kvstack.agents.scheduler.live.binder import Binder, BindingError
+from kvstack.agents.scheduler.live.claim_binder import ClaimBinder
 from kvstack.agents.scheduler.live.extender_calls import ExtenderCalls
 from kvstack.agents.scheduler.live.feed import Feed
 from kvstack.agents.scheduler.live.metrics import ERROR, SCHEDULED, UNSCHEDULABLE, Metrics, Sizes
 from kvstack.agents.scheduler.live.pod_status import PodStatus
+from kvstack.agents.scheduler.plugins.dynamic_resources import (
+    DynamicResources,
+    Wanted,
+    missing_claim,
+    to_deallocate,
+)
+from kvstack.agents.scheduler.plugins.dynamic_resources import plan_for as devices_for
 from kvstack.agents.scheduler.plugins.volume_binding import plan_for
 from kvstack.agents.scheduler.preemption import Preemption
 from kvstack.agents.scheduler.profile import DEFAULT_PREEMPTION, Profile
@@ -39,6 +47,8 @@ Object: TypeAlias = dict[str, Any]
 
 _BINDINGS_MAX: Final = 100
 """Bindings under way at once; further decisions wait."""
+_PLACED_A_TURN: Final = 16
+"""Pods placed before others of the loop, above all the bindings, have their turn."""
 _UNSCHEDULABLE: Final = "Unschedulable"
 _ERROR: Final = "SchedulerError"
 _NOT_FOUND: Final = Preemption("not found", keeps_nomination=True)
@@ -67,11 +77,18 @@ class Scheduler:
         self.cluster: Final = Cluster()
         self.metrics: Final = Metrics()
         self._preempting: set[str] = set()
+        self._allocating = {
+            name
+            for name, profile in config.profiles.items()
+            if any(plugin.name == DynamicResources.name for plugin in profile.filters)
+        }
+        """Profiles that give pods devices."""
         self.queue: Final = SchedulingQueue(
             config.initial_back_off_s, config.max_back_off_s, self._gate_of
         )
         self._feed = Feed(informers, self.cluster, self.queue, config.profiles, clock, self._wake)
         self._binder = Binder(api, self.cluster.storage, clock, config.bind_timeout_s)
+        self._claims = ClaimBinder(api, self.cluster.devices, clock)
         self._extenders = ExtenderCalls(config.extenders, logger)
         self._status = PodStatus(api, clock, logger)
         self._recorders = {
@@ -126,14 +143,20 @@ class Scheduler:
         self._is_awake.set()
 
     async def _run(self) -> None:
+        placed = 0
         while True:
             waiting = self.queue.pop(self._clock.now_s())
             if waiting is None:
+                placed = 0
                 await self._wait()
                 continue
             async with self._has_room:  # do not run far ahead of the bindings
-                await self._attempt(waiting)
-            await asyncio.sleep(0)
+                result = await self._attempt(waiting)
+            placed += 1
+            # Bindings of one turn of the loop leave together, and so do their answers.
+            if result != SCHEDULED or placed >= _PLACED_A_TURN:
+                placed = 0
+                await asyncio.sleep(0)
 
     async def _wait(self) -> None:
         due_s = self.queue.next_due_s()
@@ -145,17 +168,18 @@ class Scheduler:
             return
         self._is_awake.clear()
 
-    async def _attempt(self, waiting: Waiting) -> None:
+    async def _attempt(self, waiting: Waiting) -> str:
+        """Try to place a pod; return the result for the metrics."""
         pod = waiting.info
         profile = self._config.profiles[pod.spec["schedulerName"]]
         if pod.is_terminating:
             text = f"skip schedule deleting pod: {pod.key}"
             self._record(pod, "Warning", "FailedScheduling", "Scheduling", text)
             self.queue.done(pod.uid)
-            return
+            return ERROR
         if pod.uid in self.cluster.pods:
             self.queue.done(pod.uid)
-            return
+            return ERROR
         began_s = self._clock.monotonic_s()
         result = ERROR
         try:
@@ -166,11 +190,13 @@ class Scheduler:
             self._failed(waiting, _ERROR, str(error), set(), clears_nomination=True)
         finally:
             self.metrics.attempted(profile.name, result, self._clock.monotonic_s() - began_s)
+        return result
 
     async def _decide(self, waiting: Waiting, profile: Profile) -> str:
         """Decide about a pod, and have that carried out; return the result for the metrics."""
         pod = waiting.info
         nominated = self.cluster.nominated_node(pod.uid)
+        self.cluster.devices.now_s = self._clock.now_s()
         said = await self._said(pod, profile, nominated)
         decision = schedule(pod, self.cluster, profile, self._turns[profile.name], nominated, said)
         if decision.node is None:
@@ -199,17 +225,24 @@ class Scheduler:
         pod = waiting.info
         plan = plan_for(decision.cycle, decision.slot)
         changed = [] if plan is None else self._binder.assume(plan, node)
+        wanted = devices_for(decision.cycle, decision.slot)
+        self._claims.assume(wanted)
         self.cluster.unnominate(pod.uid)
         self.cluster.add_pod(pod, node)
         self._feed.assumed.add(pod.uid)
         self.queue.done(pod.uid)
-        self._aside(self._bind(waiting, node, changed), f"bind {pod.key}")
+        self._aside(self._bind(waiting, node, changed, wanted), f"bind {pod.key}")
 
     async def _bind(
-        self, waiting: Waiting, node: str, changed: list[tuple[Object, Object]]
+        self,
+        waiting: Waiting,
+        node: str,
+        changed: list[tuple[Object, Object]],
+        wanted: list[Wanted],
     ) -> None:
         pod = waiting.info
         try:
+            await self._claims.bind(pod, wanted)
             await self._binder.bind_volumes(pod, changed)
             async with self._has_room:
                 if self._extenders.binds(pod):
@@ -217,6 +250,7 @@ class Scheduler:
                 else:
                     await self._binder.bind_pod(pod, node)
         except (BindingError, ExtenderError) as error:
+            await self._claims.forget(pod, wanted)
             self._binding_failed(waiting, node, changed, str(error))
             return
         self.metrics.bound(waiting.attempts, self._clock.now_s() - waiting.first_s)
@@ -246,8 +280,10 @@ class Scheduler:
         if not self.cluster.node_count:
             self._failed(waiting, _UNSCHEDULABLE, NO_NODES, set(), clears_nomination=False)
             return
+        freed = await self._deallocate(decision)
         found = await self._preempt(profile, decision)
-        message = diagnosis.message(found.text if found is not None else "")
+        texts = (freed, found.text if found is not None else "")
+        message = diagnosis.message(", ".join(text for text in texts if text))
         if found is None:
             self._failed(
                 waiting, _UNSCHEDULABLE, message, diagnosis.rejectors, clears_nomination=False
@@ -264,6 +300,15 @@ class Scheduler:
             nominated=found.node,
             clears_nomination=not (found.node or found.keeps_nomination),
         )
+
+    async def _deallocate(self, decision: Decision) -> str:
+        """Take devices back that stand in a pod's way; return what is told about that."""
+        found = to_deallocate(decision.cycle)
+        if found is None:
+            return ""
+        claim, told = found
+        await self._claims.deallocate(claim)
+        return told
 
     async def _preempt(self, profile: Profile, decision: Decision) -> Preemption | None:
         diagnosis = decision.diagnosis
@@ -312,7 +357,11 @@ class Scheduler:
     # Preemption.
 
     def _gate_of(self, pod: PodInfo) -> str:
-        return DEFAULT_PREEMPTION if pod.uid in self._preempting else ""
+        if pod.uid in self._preempting:
+            return DEFAULT_PREEMPTION
+        if pod.spec.get("resourceClaims") and pod.spec["schedulerName"] in self._allocating:
+            return DynamicResources.name if missing_claim(pod, self.cluster.devices) else ""
+        return ""
 
     def _begin_preemption(self, pod: PodInfo, found: Preemption) -> None:
         self._preempting.add(pod.uid)

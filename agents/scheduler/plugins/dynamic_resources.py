@@ -1,18 +1,71 @@
-"""Claims of devices: pods that have some are not placed, since no devices are allocated here."""
+"""Claims of devices: nodes must see the devices that are allocated, or have some to allocate.
 
-from typing import Final
+A claim that has devices already limits the nodes to those that see them. For the others devices are
+looked for on each node that is left; what was found there is part of the decision (`plan_for`).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
-from kvstack.agents.scheduler.cycle import SKIP, Code, Cycle, Plugin, Refusal, Skip
+from kvstack.agents.scheduler.cycle import (
+    SKIP,
+    Code,
+    Cycle,
+    Failures,
+    Plugin,
+    Reason,
+    Refusal,
+    Skip,
+    normalized,
+)
+from kvstack.agents.scheduler.devices.allocator import Allocator, NodeError
+from kvstack.agents.scheduler.devices.binding import has_failed, has_timed_out
+from kvstack.agents.scheduler.devices.requests import missing_class
+from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.columns import IntArray
+from kvstack.agents.scheduler.snapshot.devices import (
+    Devices,
+    allocation_of,
+    claim_names,
+    reserves,
+    results_of,
+)
+from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
-_REFUSAL: Final = Refusal(Code.UNRESOLVABLE, "resource claims are not supported by this scheduler")
+Object: TypeAlias = dict[str, Any]
+
+_UNAVAILABLE: Final = "resourceclaim not available on the node"
+_NOT_ALLOCATED: Final = "cannot allocate all claims"
+_ALTERNATIVES_MAX: Final = 8
+_DEALLOCATED: Final = "deallocation of ResourceClaim completed"
+
+
+class Wanted(NamedTuple):
+    """A claim a pod has on its node, once it is bound there."""
+
+    claim: Object
+    allocation: Object | None
+    """New; None: it has one."""
+
+
+@dataclass(slots=True)
+class State:
+    """The claims of a pod, and what was found for each node."""
+
+    claims: list[Object]
+    new: list[Object] = field(default_factory=list)
+    """Those without devices."""
+    found: dict[int, list[Object]] = field(default_factory=dict)
+    """By slot: the allocations of the new ones."""
+    unavailable: list[Object] = field(default_factory=list)
+    """Claims whose devices some node did not see."""
 
 
 class DynamicResources(Plugin):
-    """Refuses pods with resource claims; scores all nodes alike."""
+    """Pods run where their devices are, or can be had."""
 
     name = "DynamicResources"
     filters = True
@@ -20,9 +73,144 @@ class DynamicResources(Plugin):
     default_weight = 2
 
     @override
-    def pre_filter(self, cycle: Cycle) -> Skip | Refusal:
-        return _REFUSAL if cycle.pod.spec.get("resourceClaims") else SKIP
+    def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:
+        pod, devices = cycle.pod, cycle.cluster.devices
+        if not pod.spec.get("resourceClaims"):
+            return SKIP
+        if missing := missing_claim(pod, devices):
+            return _refusal(missing)
+        state = State(claims_of(pod, devices))
+        if not state.claims:
+            return SKIP
+        for claim in state.claims:
+            if allocation_of(claim) is not None:
+                continue
+            meta = claim["metadata"]
+            if meta["uid"] in devices.pending:
+                key = f"{meta['namespace']}/{meta['name']}"
+                return _refusal(f"resource claim {key} is in the process of being allocated")
+            if told := missing_class(claim, devices):
+                return _refusal(told)
+            state.new.append(claim)
+        cycle.states[self.name] = state
+        return None
 
     @override
-    def score(self, _cycle: Cycle, feasible: IntArray) -> IntArray | None:
-        return np.zeros(len(feasible), dtype=np.int64)
+    def filter(self, cycle: Cycle) -> Failures | None:
+        state: State = cycle.states[self.name]
+        cluster, devices = cycle.cluster, cycle.cluster.devices
+        is_available = cluster.is_valid.copy()
+        for claim in state.claims:
+            allocation = allocation_of(claim)
+            if allocation is None:
+                continue
+            is_usable = not (has_failed(claim) or has_timed_out(claim, devices.now_s))
+            selector = allocation.get("nodeSelector")
+            here = cluster.is_valid & is_usable
+            if selector is not None:
+                here &= node_selectors.selected(cluster, selector)
+            if not here[cycle.rows].all():
+                state.unavailable.append(claim)
+            is_available &= here
+        numbers = np.zeros(cluster.size, dtype=np.int64)
+        texts = {_UNAVAILABLE: 1}
+        numbers[~is_available] = 1
+        if state.new:
+            allocator = Allocator(cluster, state.new)
+            slots = np.arange(cluster.size, dtype=np.int64)[cycle.rows]
+            for slot in slots[(cycle.is_alive & is_available)[slots]].tolist():
+                told = _NOT_ALLOCATED
+                try:
+                    found = allocator.allocate(slot)
+                except NodeError as error:
+                    found, told = None, str(error)
+                if found is None:
+                    numbers[slot] = texts.setdefault(told, len(texts) + 1)
+                else:
+                    state.found[slot] = found
+        numbers = numbers[cycle.rows]
+        if not numbers.any():
+            return None
+        return Failures(numbers, [Reason(Code.UNRESOLVABLE, (text,)) for text in texts])
+
+    @override
+    def score(self, cycle: Cycle, feasible: IntArray) -> IntArray | None:
+        state: State | None = cycle.states.get(self.name)
+        scores = np.zeros(len(feasible), dtype=np.int64)
+        if state is None:
+            return scores
+        for place, slot in enumerate(feasible.tolist()):
+            new = iter(state.found.get(slot, ()))
+            for claim in state.claims:
+                allocation = allocation_of(claim) or next(new, None)
+                scores[place] += _preference(claim, allocation)
+        return normalized(scores)
+
+
+def claims_of(pod: PodInfo, devices: Devices) -> list[Object]:
+    """Return the claims of a pod that there are."""
+    found = []
+    for _, name, _ in claim_names(pod.obj):
+        claim = devices.claims.get(f"{pod.namespace}/{name}")
+        if claim is not None:
+            found.append(claim)
+    return found
+
+
+def missing_claim(pod: PodInfo, devices: Devices) -> str:
+    """Return what is told about a claim that a pod lacks; empty: there are all."""
+    for _, name, is_generated in claim_names(pod.obj):
+        if not name:
+            return f'pod "{pod.key}": ResourceClaim not created yet'
+        claim = devices.claims.get(f"{pod.namespace}/{name}")
+        if claim is None:
+            return f'resourceclaim.resource.k8s.io "{name}" not found'
+        if "deletionTimestamp" in claim["metadata"]:
+            return f'resourceclaim "{name}" is being deleted'
+        if is_generated and not _is_made_for(pod, claim):
+            told = f"ResourceClaim {pod.namespace}/{name} was not created for Pod {pod.key}"
+            return f"{told} (Pod is not owner)"
+    return ""
+
+
+def plan_for(cycle: Cycle, slot: int) -> list[Wanted]:
+    """Return what claims are to get if a pod runs on a node."""
+    state: State | None = cycle.states.get(DynamicResources.name)
+    if state is None:
+        return []
+    new = iter(state.found.get(slot, ()))
+    plan = [
+        Wanted(claim, next(new) if allocation_of(claim) is None else None) for claim in state.claims
+    ]
+    uid = cycle.pod.uid
+    return [each for each in plan if each.allocation is not None or not reserves(each.claim, uid)]
+
+
+def to_deallocate(cycle: Cycle) -> tuple[Object, str] | None:
+    """Return a claim whose devices stand in a pod's way and are nobody else's, and what is told."""
+    state: State | None = cycle.states.get(DynamicResources.name)
+    for claim in state.unavailable if state is not None else ():
+        reserved = claim["status"].get("reservedFor") or ()
+        if all(each.get("uid") == cycle.pod.uid for each in reserved):
+            return claim, _DEALLOCATED
+    return None
+
+
+def _preference(claim: Object, allocation: Object | None) -> int:
+    """Return how early the alternatives are that were taken."""
+    taken = {result["request"] for result in results_of(allocation)}
+    return sum(
+        _ALTERNATIVES_MAX - place
+        for request in (claim["spec"].get("devices") or {}).get("requests") or ()
+        for place, each in enumerate(request.get("firstAvailable") or ())
+        if f"{request['name']}/{each['name']}" in taken
+    )
+
+
+def _is_made_for(pod: PodInfo, claim: Object) -> bool:
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return any(each.get("controller") and each["uid"] == pod.uid for each in owners)
+
+
+def _refusal(text: str) -> Refusal:
+    return Refusal(Code.UNRESOLVABLE, text)

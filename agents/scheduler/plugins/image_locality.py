@@ -25,12 +25,13 @@ class ImageLocality(Plugin):
     def score(self, cycle: Cycle, feasible: IntArray) -> IntArray | None:
         cluster = cycle.cluster
         names = _images(cycle.pod)
+        images = [image for name in names if (image := cluster.images.get(name)) is not None]
+        if not images:
+            return np.zeros(len(feasible), dtype=np.int64)
         total = np.zeros(cluster.size, dtype=np.int64)
         count = cluster.node_count
-        for name in names:
-            image = cluster.images.get(name)
-            if image is not None:
-                total[list(image.slots)] += int(image.size * (len(image.slots) / count))
+        for image in images:
+            total[list(image.slots)] += int(image.size * (len(image.slots) / count))
         high = _HIGH * len(names)
         within = np.clip(total[feasible], _LOW, high)
         found: IntArray = SCORE_MAX * (within - _LOW) // (high - _LOW)

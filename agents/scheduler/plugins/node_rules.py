@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from kvstack.agents.scheduler.cycle import (
+    SCORE_MAX,
     SKIP,
     Code,
     Cycle,
@@ -99,6 +100,8 @@ class TaintToleration(Plugin):
             )
             for taints in cycle.cluster.taint_lists
         ]
+        if not any(counts):
+            return np.full(len(feasible), SCORE_MAX, dtype=np.int64)
         table = np.array(counts, dtype=np.int64)
         return normalized(table[cycle.cluster.taint_ids[feasible]], is_reversed=True)
 

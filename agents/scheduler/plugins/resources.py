@@ -87,22 +87,27 @@ class NodeResourcesFit(Plugin):
     def score(self, cycle: Cycle, feasible: IntArray) -> IntArray | None:
         cluster, pod = cycle.cluster, cycle.pod
         total = np.zeros(len(feasible), dtype=np.int64)
-        weights = np.zeros(len(feasible), dtype=np.int64)
+        weights: IntArray | int = 0
         for name, weight in self._resources:
             amount = pod.scored_requests.get(name, 0)
             if not amount and pod_resources.is_scalar(name):
                 continue
             allocatable = cluster.allocatable(name)[feasible]
-            is_there = allocatable > 0
             requested = cluster.scored_used(name)[feasible] + amount
+            if not self._is_ratio and allocatable.all():  # the usual case: all nodes have some
+                total += self._strategy(requested, allocatable) * weight
+                weights = weights + weight
+                continue
+            is_there = allocatable > 0
             scores = self._strategy(requested, np.where(is_there, allocatable, 1))
             counts = is_there & (scores > 0) if self._is_ratio else is_there
             total += np.where(counts, scores * weight, 0)
-            weights += np.where(counts, weight, 0)
+            weights = weights + np.where(counts, weight, 0)
         divisor = np.maximum(weights, 1)
         if self._is_ratio:
             return np.floor(total / divisor + 0.5).astype(np.int64)
-        return total // divisor
+        found: IntArray = total // divisor
+        return found
 
     def _is_ignored(self, name: str) -> bool:
         if not pod_resources.is_scalar(name) or "/" not in name:
@@ -200,31 +205,36 @@ def _evened_out(
     cluster: Cluster, feasible: IntArray, names: Sequence[str], requests: Mapping[str, int]
 ) -> IntArray:
     """Return by how much nodes are more balanced with a pod than without; 0 to 100 both."""
-    allocatable = [cluster.allocatable(name)[feasible] for name in names]
-    there = [amounts > 0 for amounts in allocatable]
-    divisors = [
-        np.where(is_there, amounts, 1) for is_there, amounts in zip(there, allocatable, strict=True)
-    ]
-    used = [cluster.used(name)[feasible] for name in names]
-    after = [amounts + requests.get(name, 0) for name, amounts in zip(names, used, strict=True)]
-    return _balance(after, divisors, there) - _balance(used, divisors, there)
-
-
-def _balance(
-    used: Sequence[IntArray], divisors: Sequence[IntArray], there: Sequence[BoolArray]
-) -> IntArray:
-    """Return 100 where all shares in use are equal, less where they are not."""
-    shares = [
-        np.where(is_there, np.minimum(amounts / divisor, 1.0), 0.0)
-        for amounts, divisor, is_there in zip(used, divisors, there, strict=True)
-    ]
-    if len(shares) == 1:
-        deviation = np.zeros(len(shares[0]))
-    elif len(shares) == 2:  # the usual case: cpu and memory
-        deviation = np.where(there[0] & there[1], np.abs(shares[0] - shares[1]) / 2, 0.0)
+    allocatable = np.array([cluster.allocatable(name)[feasible] for name in names])
+    used = np.array([cluster.used(name)[feasible] for name in names])
+    amounts = np.array([requests.get(name, 0) for name in names]).reshape(-1, 1)
+    there = allocatable > 0
+    if there.all():  # the usual case
+        shares = np.concatenate((used + amounts, used), axis=1) / np.tile(allocatable, 2)
+        np.minimum(shares, 1.0, out=shares)
+        there = np.broadcast_to(np.True_, shares.shape)
     else:
-        deviation = _deviation(np.array(shares), np.array(there))
-    return np.trunc((1.0 - deviation) * SCORE_MAX).astype(np.int64)
+        divisors = np.where(there, allocatable, 1)
+        there = np.tile(there, 2)
+        shares = np.concatenate((used + amounts, used), axis=1) / np.tile(divisors, 2)
+        shares = np.where(there, np.minimum(shares, 1.0), 0.0)
+    balance = _balance(shares, there)
+    found: IntArray = balance[: len(feasible)] - balance[len(feasible) :]
+    return found
+
+
+def _balance(shares: FloatArray, there: BoolArray) -> IntArray:
+    """Return 100 where all shares in use are equal, less where they are not; a row a resource."""
+    if len(shares) == 1:
+        deviation = np.zeros(shares.shape[1])
+    elif len(shares) == 2:  # the usual case: cpu and memory
+        deviation = np.abs(shares[0] - shares[1]) / 2
+        if not there.all():
+            deviation = np.where(there[0] & there[1], deviation, 0.0)
+    else:
+        deviation = _deviation(shares, there)
+    found: IntArray = ((1.0 - deviation) * SCORE_MAX).astype(np.int64)
+    return found
 
 
 def _deviation(shares: FloatArray, there: BoolArray) -> FloatArray:

@@ -17,6 +17,7 @@ import numpy as np
 
 from kvstack.agents.scheduler.snapshot import node_order
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, Column, Columns, IdArray, IntArray
+from kvstack.agents.scheduler.snapshot.devices import Devices
 from kvstack.agents.scheduler.snapshot.pod_index import PodIndex
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch, Port
 from kvstack.agents.scheduler.snapshot.pod_resources import CPU, MEMORY, PODS, amount_of, is_counted
@@ -65,6 +66,7 @@ class Cluster:
         self.size = 0
         """Slots in use, gaps included."""
         self.storage: Final = Storage()
+        self.devices: Final = Devices()
         self.pods: Final[dict[str, PodInfo]] = {}
         """By uid, those on nodes."""
         self.nominated: Final[dict[str, dict[str, PodInfo]]] = {}

@@ -14,7 +14,8 @@ from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from kvstack.apiserver.cel.checking.estimates import Path, Range
+from kvstack.apiserver.cel.checking.call_estimates import Path
+from kvstack.apiserver.cel.checking.ranges import Range
 from kvstack.apiserver.cel.checking.types import (
     BOOL,
     BYTES,

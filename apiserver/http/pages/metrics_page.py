@@ -64,13 +64,18 @@ class MetricsPage:
     async def __call__(self, request: Request, reply: Reply, _route: Route, _user: User) -> None:
         """Answer with the page."""
         check_get(request)
+        readings = await self.readings()
+        reply.send(200, CONTENT_TYPE, await asyncio.to_thread(render, readings))
+
+    async def readings(self) -> list[FamilySamples]:
+        """Return all families, with what they are now."""
         store = await self._store()
         process = await asyncio.to_thread(read_process)
-        readings = [
+        return [
             *process, *self._requests.readings(), *self._load(), *self._objects(), *store, _build(),
+            *self._registry.metrics.readings(),
             *(sample for each in self.more for sample in each()),
         ]  # fmt: skip
-        reply.send(200, CONTENT_TYPE, await asyncio.to_thread(render, readings))
 
     def _load(self) -> Iterator[FamilySamples]:
         counts = self._in_flight.counts

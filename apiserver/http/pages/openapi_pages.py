@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -39,6 +39,10 @@ _V2_TYPES: Final = {JSON: JSON, _V2_PROTOBUF: _V2_PROTOBUF, _V2_PROTOBUF_OLD: _V
 _VARY: Final = ("Vary", "Accept")
 _YEAR_S: Final = 365 * 24 * 3600
 _V3: Final = "/openapi/v3"
+_V2: Final = "v2"
+
+Merge: TypeAlias = Callable[[v2.Document], v2.Document]
+"""Returns a document of version 2 with more; the given one stays as it is."""
 
 
 class _Made(NamedTuple):
@@ -69,12 +73,19 @@ class OpenApiPages:
         """Returns the documents of aggregated servers: names, and their hashes."""
         self.serve_remote: Page | None = None
         """Serves such a document."""
+        self.merge_remotes: Callable[[], Merge] | None = None
+        """Returns what adds to the document of version 2 what aggregated servers say."""
 
     def forget(self) -> None:
         """Make everything anew: rows have come or gone."""
         if self._documents is not None:
             self._before, self._documents = self._documents, None
         self._made.clear()
+
+    def forget_remotes(self) -> None:
+        """Make anew what tells of aggregated servers."""
+        for key in [each for each in self._made if each[0] == _V2]:
+            del self._made[key]
 
     async def __call__(self, request: Request, reply: Reply, route: Route, user: User) -> None:
         """Answer with a document."""
@@ -101,7 +112,7 @@ class OpenApiPages:
         if not content_type:
             reply.send_nothing(406, _VARY)
             return
-        made = await self._get("v2", content_type)
+        made = await self._get(_V2, content_type)
         self._send(request, reply, content_type, made)
 
     async def _serve_v3(self, request: Request, reply: Reply, route: Route, name: str) -> None:
@@ -153,19 +164,26 @@ class OpenApiPages:
             return found
         async with self._making:
             documents = self._current()
-            made = await asyncio.to_thread(_make, documents, self._version, name, content_type)
+            merge = self.merge_remotes() if self.merge_remotes and name == _V2 else _as_it_is
+            made = await asyncio.to_thread(
+                _make, documents, self._version, name, content_type, merge
+            )
             if documents is self._documents:
                 self._made[key] = made
         return made
 
 
-def _make(documents: Documents, version: str, name: str, content_type: str) -> _Made:
+def _as_it_is(document: v2.Document) -> v2.Document:
+    return document
+
+
+def _make(documents: Documents, version: str, name: str, content_type: str, merge: Merge) -> _Made:
     """Return a document; runs in a thread of its own."""
     if name == "index":
         body = orjson.dumps(documents.index())
         return _Made(body, _hash(body))
-    if name == "v2":
-        document = v2.document(documents, version)
+    if name == _V2:
+        document = merge(v2.document(documents, version))
         body = orjson.dumps(document)
         digest = _hash(body)
         return _Made(body if content_type == JSON else encode_v2(document), digest)

@@ -11,6 +11,7 @@ is then warned. All rules of an object share one budget.
 
 from collections.abc import Iterator
 from contextlib import suppress
+from time import perf_counter_ns
 from typing import Any, Final, NamedTuple, NoReturn
 
 from kvstack.apiserver.cel.errors import CostError, EvaluationError
@@ -25,6 +26,7 @@ from kvstack.apiserver.cel.schemas.rules import (
     compile_rule,
 )
 from kvstack.apiserver.cel.values import NONE, Optional
+from kvstack.apiserver.kinds.custom.rule_times import COMPILED, EVALUATED, timed
 from kvstack.apiserver.kinds.definitions.schemas import PathError, find_field
 from kvstack.apiserver.objects.field_errors import (
     DUPLICATE,
@@ -47,6 +49,7 @@ from kvstack.apiserver.objects.field_errors import (
 )
 from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.objects.text.go_text import quote
+from kvstore.histograms import NANOSECOND_S
 
 OBJECT_MAX: Final = 10_000_000
 """What all rules may cost for one object."""
@@ -121,23 +124,29 @@ class RuleChecks:
         *,
         found: list[FieldError] | None = None,
         path: str = "",
+        is_ratcheting: bool = True,
     ) -> list[FieldError]:
         """Return the rules that are broken; old: None for a new object.
 
-        warnings: where to tell of rules that were broken before. found: what else is wrong.
+        warnings: where to tell of rules that were broken before, as long as is_ratcheting.
+        found: what else is wrong.
         """
         if any(each.reason in _BLOCKING for each in found or ()):
             return [invalid(NO_PATH, None, _NOT_CHECKED)]
         root = self._root
         if root is None:
-            declared = declare(self._schema, is_resource=self._is_resource)
-            root = _build(self._schema, self._schema, declared) or _Node(self._schema, None)
+            with timed(COMPILED):
+                declared = declare(self._schema, is_resource=self._is_resource)
+                root = _build(self._schema, self._schema, declared) or _Node(self._schema, None)
             self._root = root
         if root.is_empty:
             return []
         check = _Check(warnings)
-        correlation = None if old is None else _Correlation(obj, old, self._schema)
+        is_new = old is None or not is_ratcheting
+        correlation = None if is_new else _Correlation(obj, old, self._schema)
+        began = perf_counter_ns()
         check.visit(root, path, obj, old, correlation, None)
+        EVALUATED.add((perf_counter_ns() - began) * NANOSECOND_S)
         return check.errors
 
 

@@ -87,6 +87,7 @@ def strategy_of_version(
     return Strategy(
         prepare_create=prepare.create,
         prepare_update=prepare.update,
+        asks_for_more=prepare.differs if conversions else None,
         reset_fields=(("status",),) if has_status else (),
         scaling=scaling_of(scale) if scale else None,
         subresources=below,
@@ -168,12 +169,14 @@ class _Preparation:
                 new["status"] = old["status"]
             else:
                 new.pop("status", None)
-        if not json_text.equal(_wanted(new), _wanted(old)):
+        if self.differs(new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
-
-def _wanted(obj: Obj) -> Obj:
-    return {name: value for name, value in obj.items() if name != "metadata"}
+    def differs(self, new: Obj, old: Obj) -> bool:
+        """Return whether a change is one of what users want."""
+        kept = ("metadata", "status") if self._has_status else ("metadata",)
+        wanted = [{k: v for k, v in obj.items() if k not in kept} for obj in (new, old)]
+        return not json_text.equal(*wanted)
 
 
 def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:

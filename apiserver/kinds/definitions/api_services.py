@@ -24,6 +24,7 @@ from kvstack.apiserver.schema.scalars import decode_base64
 
 AVAILABLE: Final = "Available"
 LOCAL: Final = "Local"
+LOCAL_MESSAGE: Final = "Local APIServices are always available"
 
 _PORT: Final = 443
 _PRIORITIES: Final = (("groupPriorityMinimum", 20000), ("versionPriority", 1000))
@@ -45,7 +46,7 @@ def _prepare_create(obj: Obj, context: Context) -> None:
             "status": "True",
             "lastTransitionTime": context.now,
             "reason": LOCAL,
-            "message": "Local APIServices are always available",
+            "message": LOCAL_MESSAGE,
         }
         obj["status"]["conditions"] = [condition]
 

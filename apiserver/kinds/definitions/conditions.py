@@ -3,7 +3,8 @@
     named = with_names(definition, others, now)     NamesAccepted, Established, acceptedNames
 
 Names are judged against those that other definitions of the same group have been given; who has
-them keeps them.
+them keeps them. Where they are accepted as they are and somebody took the condition away, nothing
+is told again, as upstream.
 """
 
 from collections.abc import Iterable
@@ -24,6 +25,11 @@ FALSE: Final = "False"
 _ALL_FINE: Final = "no conflicts found"
 _NAMED: Final = "the initial names have been accepted"
 _UNNAMED: Final = "not all names are accepted"
+
+
+def _has(definition: Obj, type_: str) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == type_ for each in conditions)
 
 
 def is_true(definition: Obj, type_: str) -> bool:
@@ -63,6 +69,8 @@ def with_names(definition: Obj, others: Iterable[Obj], now: str) -> Obj:
     taken, kinds = _taken(definition, others)
     wanted = definition["spec"]["names"]
     accepted = dict(status.get("acceptedNames") or {})
+    if accepted == wanted and not _has(definition, NAMES_ACCEPTED):
+        return new
     conflict: tuple[str, str] | None = None
     short = wanted.get("shortNames") or []
     used = [each for each in short if each in taken]

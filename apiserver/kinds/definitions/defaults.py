@@ -4,7 +4,8 @@
     → …properties[n].default: Invalid value: "string": …default in body must be of type integer: …
 
 The schema is structural. Defaults of metadata, which only embedded resources may have, are looked
-at within the resource that they would be part of. Rules in CEL are not run on defaults.
+at within the resource that they would be part of. A default has to keep the rules in CEL of its
+schema both as a new value and in place of itself.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from kvstack.apiserver.kinds.definitions.embedded import coerce, embedded_errors
 from kvstack.apiserver.kinds.definitions.pruning import prune
 from kvstack.apiserver.kinds.definitions.schemas import META_FIELDS, Schema
 from kvstack.apiserver.kinds.definitions.values import ValueSchema, same_json
-from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.expressions import UNCHECKED, Expressions
 from kvstack.apiserver.objects.field_errors import FieldError, child, invalid, key
 from kvstack.apiserver.objects.text.go_text import aggregate
 
@@ -26,15 +27,22 @@ Surround = Callable[[Any], Any]
 """Returns the resource that a value is part of."""
 
 
-def default_errors(schema: Schema, path: str, *, needs_pruned: bool = True) -> list[FieldError]:
+def default_errors(
+    schema: Schema,
+    path: str,
+    *,
+    needs_pruned: bool = True,
+    expressions: Expressions = UNCHECKED,
+) -> list[FieldError]:
     """Return what is wrong with the defaults in the schema of a resource.
 
     needs_pruned: whether they may have no fields that the schema does not know.
+    expressions: runs the rules in CEL.
     """
-    errors: Errors = []
     root = {**schema, _EMBEDDED: True}
-    _Walk(errors, needs_pruned=needs_pruned).check(root, root, path, _surround, is_meta=False)
-    return errors
+    walk = _Walk(expressions, needs_pruned=needs_pruned)
+    walk.check(root, root, path, _surround, is_meta=False)
+    return walk.errors
 
 
 def has_unknown_fields(schema: Schema) -> bool:
@@ -53,8 +61,9 @@ def _surround(value: Any) -> Any:  # noqa: ANN401 — of any schema
 class _Walk:
     """The check of all defaults in a schema."""
 
-    def __init__(self, errors: Errors, *, needs_pruned: bool) -> None:
-        self._errors = errors
+    def __init__(self, expressions: Expressions, *, needs_pruned: bool) -> None:
+        self.errors: list[FieldError] = []
+        self._expressions = expressions
         self._needs_pruned = needs_pruned
 
     def check(
@@ -68,10 +77,14 @@ class _Walk:
             is_meta, surround, root = False, _surround, schema
         if schema.get("default") is not None:
             where = child(path, "default")
-            if is_meta:
-                self._errors += _metadata_errors(schema, root, where, surround)
+            if not is_meta:
+                self._check_pruned(schema, where)
+                wrong = _value_errors(schema, where)
             else:
-                self._errors += self._value_errors(schema, where)
+                wrong = _metadata_errors(schema, root, where, surround)
+            self.errors += wrong or self._expressions.check_default(
+                schema, schema["default"], where, is_resource=schema is root
+            )
         items = schema.get("items")
         if isinstance(items, dict):
 
@@ -85,20 +98,21 @@ class _Walk:
             where = key(base, name)
             self.check(each, root, where, _member(surround, name), is_meta=inner)
 
-    def _value_errors(self, schema: Schema, path: str) -> list[FieldError]:
+    def _check_pruned(self, schema: Schema, path: str) -> None:
         value = schema["default"]
-        errors: Errors = []
         if self._needs_pruned:
             pruned = deepcopy(value)
             prune(pruned, schema)
             if not same_json(pruned, value):
-                errors.append(invalid(path, value, _UNKNOWN))
-        coerced = deepcopy(value)
-        error = coerce(coerced, schema, path)
-        if error is not None:
-            return [*errors, error]
-        wrong = embedded_errors(coerced, schema, path)
-        return errors + (wrong or ValueSchema(schema).errors(coerced, path))
+                self.errors.append(invalid(path, value, _UNKNOWN))
+
+
+def _value_errors(schema: Schema, path: str) -> list[FieldError]:
+    coerced = deepcopy(schema["default"])
+    error = coerce(coerced, schema, path)
+    if error is not None:
+        return [error]
+    return embedded_errors(coerced, schema, path) or ValueSchema(schema).errors(coerced, path)
 
 
 def _member(surround: Surround, name: str) -> Surround:

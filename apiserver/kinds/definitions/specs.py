@@ -230,7 +230,10 @@ def _check_validation(part: Part, demands: Demands, errors: Errors, *, has_statu
         problem = unsupported(schema)
         if not problem:
             wrong = structural_errors(schema, path) or default_errors(
-                schema, path, needs_pruned=demands.needs_pruned_defaults
+                schema,
+                path,
+                needs_pruned=demands.needs_pruned_defaults,
+                expressions=demands.expressions,
             )
             found += wrong
             is_structural = not wrong

@@ -28,7 +28,6 @@ from kvstack.apiserver.objects.times import age
 
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 _TYPES: Final = ("Ingress", "Egress")
-_SELECTORS: Final = ("podSelector", "namespaceSelector")
 _DIRECTIONS: Final = (("ingress", "from"), ("egress", "to"))
 """The lists of rules and what names the other side in a rule."""
 

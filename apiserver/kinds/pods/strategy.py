@@ -76,6 +76,7 @@ PODS: Final = Strategy(
     reset_fields=(("status",),),
     selectable=selectable,
     cells=cells.cells,
+    row_conditions=cells.row_conditions,
     subresources={
         "status": _STATUS,
         "ephemeralcontainers": _EPHEMERAL_CONTAINERS,

@@ -294,6 +294,7 @@ CLAIMS: Final = Strategy(
     returns_deleted=True,
     reset_fields=(("status",),),
     cells=_cells,
+    is_completed_when_read=True,  # with the phase
     subresources={
         "status": Strategy(
             default=_default,

@@ -30,7 +30,6 @@ _BROKEN_NUMBER: Final = re.compile(
 )
 _LITERALS: Final = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 _HEX: Final = frozenset(b"0123456789abcdefABCDEF")
-_DIGITS: Final = frozenset(b"0123456789")
 
 _VALUE: Final = "looking for beginning of value"
 _KEY: Final = "looking for beginning of object key string"

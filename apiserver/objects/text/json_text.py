@@ -15,11 +15,13 @@ A document may nest DEPTH_MAX deep; upstream allows 10,000.
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import orjson
+from typing_extensions import override
 
+from kvstack.apiserver.objects.text.go_floats import format_json_float
 from kvstack.apiserver.objects.text.go_text import quote
 from kvstack.apiserver.objects.text.json_syntax import DEPTH_MAX, JsonError, check_syntax
 
@@ -30,9 +32,12 @@ _WRITTEN_DEPTH_MAX: Final = 254
 FINDINGS_MAX: Final = 100
 """Repeated and unknown fields that are told of one document."""
 
+_INFINITE: Final = frozenset((float("inf"), float("-inf")))
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 _UINT64_MAX: Final = 2**64 - 1
+_EXPONENT: Final = re.compile(rb"e[+-][0-9]+(?:[,}\]\n]|$)")
+"""Behind a number; a text may look the same."""
 _HTML: Final = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
@@ -51,6 +56,46 @@ class RepeatedMembers(dict[str, Any]):
         """Keep all members as they stand in the text."""
         super().__init__(members)
         self.members: Final = members
+
+
+class HugeNumber(float):
+    """A number that no float holds: infinite, and shown as it was written."""
+
+    __slots__ = ("_text",)
+
+    _text: str
+
+    @classmethod
+    def of(cls, text: str) -> "HugeNumber":
+        """Return what stands for a text."""
+        number = cls(text)
+        number._text = text
+        return number
+
+    @override
+    def __repr__(self) -> str:
+        """Return the text."""
+        return self._text
+
+
+class HugeNumberError(JsonError):
+    """A JSON text with a number that no float holds."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"json: cannot unmarshal number {text} into Go value of type float64")
+
+
+def parse_with_huge(data: bytes) -> Json:
+    """Return the value of a JSON text that raised HugeNumberError, with `HugeNumber`s."""
+    return _load(data, keep_repeated=False, huge=HugeNumber.of)
+
+
+def has_huge(value: Json) -> bool:
+    """Tell whether there is such a number in a value."""
+    if isinstance(value, HugeNumber):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return isinstance(value, (dict, list)) and any(map(has_huge, inner))
 
 
 def parse(data: bytes) -> Json:
@@ -103,17 +148,17 @@ def unknown_field(path: str) -> str:
 
 def write(value: Json) -> bytes:
     """Return compact JSON as Go's encoder writes it, members in the given order."""
-    return _escaped(orjson.dumps(value))
+    return _dumped(value, 0)
 
 
 def write_indented(value: Json) -> bytes:
     """Return JSON indented by two blanks a level, as for people."""
-    return _escaped(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+    return _dumped(value, orjson.OPT_INDENT_2)
 
 
 def write_sorted(value: Json) -> bytes:
     """Return compact JSON with members sorted by name, as Go writes maps."""
-    return _escaped(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
+    return _dumped(value, orjson.OPT_SORT_KEYS)
 
 
 def is_too_deep(value: Json) -> bool:
@@ -179,6 +224,22 @@ _TYPE_WORDS: Final = {
 }
 
 
+def _dumped(value: Json, option: int) -> bytes:
+    text = orjson.dumps(value, option=option)
+    # Go writes floats between 1e-6 and 1e21 without an exponent, orjson not all of them.
+    if (b"e-" in text or b"e+" in text) and _EXPONENT.search(text):
+        text = orjson.dumps(_with_go_floats(value), option=option)
+    return _escaped(text)
+
+
+def _with_go_floats(value: Json) -> Json:
+    if isinstance(value, float):
+        return orjson.Fragment(format_json_float(value))
+    if isinstance(value, dict):
+        return {name: _with_go_floats(each) for name, each in value.items()}
+    return [_with_go_floats(each) for each in value] if isinstance(value, list) else value
+
+
 def _escaped(text: bytes) -> bytes:
     for character, escape in _HTML:
         if character in text:
@@ -222,13 +283,14 @@ def _parse_again(data: bytes) -> Json:
     return _load(data, keep_repeated=False)
 
 
-def _load(data: bytes, *, keep_repeated: bool) -> Json:
+def _load(data: bytes, *, keep_repeated: bool, huge: Callable[[str], float] | None = None) -> Json:
+    of_huge = huge or _refuse
     text = data.decode("utf-8", _REPLACE)
     value = json.loads(
         text,
         object_pairs_hook=_members if keep_repeated else None,
-        parse_float=_float,
-        parse_int=_int,
+        parse_float=lambda digits: _float(digits, of_huge),
+        parse_int=lambda digits: _int(digits, of_huge),
     )
     # Halves of surrogate pairs, written as escapes, that no other half follows.
     return _without_halves(value) if _HALF_ESCAPE.search(text) else value
@@ -253,16 +315,20 @@ def _without_halves(value: Json) -> Json:
     return value
 
 
-def _int(text: str) -> int | float:
+def _int(text: str, huge: Callable[[str], float]) -> int | float:
     number = int(text) if len(text) <= 20 else None
-    return _float(text) if number is None or not _INT64_MIN <= number <= _UINT64_MAX else number
-
-
-def _float(text: str) -> float:
-    number = float(text)
-    if number in {float("inf"), float("-inf")}:
-        raise JsonError(f"json: cannot unmarshal number {text} into Go value of type float64")
+    if number is None or not _INT64_MIN <= number <= _UINT64_MAX:
+        return _float(text, huge)
     return number
+
+
+def _float(text: str, huge: Callable[[str], float]) -> float:
+    number = float(text)
+    return huge(text) if number in _INFINITE else number
+
+
+def _refuse(text: str) -> float:
+    raise HugeNumberError(text)
 
 
 def _replace_byte(error: UnicodeError) -> tuple[str, int]:

@@ -8,6 +8,7 @@ Dashes in the name of a format do not count. A format that is not known is not c
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
 
 from kvstack.apiserver.objects import durations
@@ -71,10 +72,12 @@ def _plain(name: str) -> str:
 
 
 def _matches(pattern: str) -> Callable[[str], bool]:
-    compiled: Pattern = compile_pattern(pattern)
+    @cache  # at the first use: some of them take as long as a tenth of a start
+    def compiled() -> Pattern:
+        return compile_pattern(pattern)
 
     def check(text: str) -> bool:
-        return is_match(compiled, text)
+        return is_match(compiled(), text)
 
     return check
 

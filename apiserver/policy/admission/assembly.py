@@ -12,6 +12,7 @@ from typing import Final
 
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings
+from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
 from kvstack.apiserver.policy.admission.plugin import Plugin
 from kvstack.apiserver.policy.admission.plugins import certificates, default_class
 from kvstack.apiserver.policy.admission.plugins.default_toleration_seconds import (
@@ -31,6 +32,9 @@ from kvstack.apiserver.policy.admission.plugins.optional.deny_service_external_i
 from kvstack.apiserver.policy.admission.plugins.optional.event_rate_limit import EventRateLimit
 from kvstack.apiserver.policy.admission.plugins.optional.extended_resource_toleration import (
     ExtendedResourceToleration,
+)
+from kvstack.apiserver.policy.admission.plugins.optional.image_policy_webhook import (
+    ImagePolicyWebhook,
 )
 from kvstack.apiserver.policy.admission.plugins.optional.limit_pod_hard_anti_affinity_topology import (  # noqa: E501
     LimitPodHardAntiAffinityTopology,
@@ -72,7 +76,7 @@ from kvstack.apiserver.policy.admission.webhooks.plugins import (
     ValidatingAdmissionWebhook,
     WebhookParts,
 )
-from kvstack.apiserver.policy.ports import Authorizer, Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.ports import Authorizer, Clock, LiveObjects, ObjectView, Reviewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,10 @@ class Parts:
     webhooks: WebhookParts
     find_kind: FindKind
     """Returns where the objects of a kind are, for parameters of policies."""
+    metrics: AdmissionMetrics
     settings: AdmissionSettings = field(default_factory=AdmissionSettings)
+    image_reviewer: Reviewer | None = None
+    """Where ImagePolicyWebhook asks; None: nowhere, and it cannot be turned on."""
 
 
 ORDER: Final = (
@@ -172,14 +179,23 @@ _DEFAULT: Final[Mapping[str, Callable[[Parts], Plugin]]] = {
         parts.view, parts.live, parts.clock, parts.settings.limited_resources
     ),
     "MutatingAdmissionPolicy": lambda parts: MutatingAdmissionPolicy(
-        parts.view, parts.live, parts.authorizer, parts.find_kind
+        parts.view, parts.live, parts.authorizer, parts.find_kind, parts.metrics.mutating
     ),
     "ValidatingAdmissionPolicy": lambda parts: ValidatingAdmissionPolicy(
-        parts.view, parts.live, parts.authorizer, parts.find_kind
+        parts.view, parts.live, parts.authorizer, parts.find_kind, parts.metrics.validating
     ),
     "MutatingAdmissionWebhook": lambda parts: MutatingAdmissionWebhook(parts.webhooks),
     "ValidatingAdmissionWebhook": lambda parts: ValidatingAdmissionWebhook(parts.webhooks),
 }
+
+
+def _image_policy(parts: Parts) -> ImagePolicyWebhook:
+    settings = parts.settings.image_policy
+    if settings is None or parts.image_reviewer is None:
+        raise ValueError("ImagePolicyWebhook: no config specified")
+    return ImagePolicyWebhook(parts.image_reviewer, settings, parts.clock)
+
+
 _OPTIONAL: Final[Mapping[str, Callable[[Parts], Plugin]]] = {
     "AlwaysAdmit": lambda _parts: AlwaysAdmit(),
     "NamespaceAutoProvision": lambda parts: NamespaceAutoProvision(
@@ -189,6 +205,7 @@ _OPTIONAL: Final[Mapping[str, Callable[[Parts], Plugin]]] = {
     "LimitPodHardAntiAffinityTopology": lambda _parts: LimitPodHardAntiAffinityTopology(),
     "NodeRestriction": lambda parts: NodeRestriction(parts.view, parts.authorizer),
     "AlwaysPullImages": lambda _parts: AlwaysPullImages(),
+    "ImagePolicyWebhook": _image_policy,
     "PodNodeSelector": lambda parts: PodNodeSelector(
         parts.view, parts.live, parts.settings.node_selectors
     ),

@@ -26,6 +26,9 @@ from kvstack.apiserver.policy.admission.plugins.optional.event_rate_limit import
     LIMIT_TYPES,
     EventLimit,
 )
+from kvstack.apiserver.policy.admission.plugins.optional.image_policy_webhook import (
+    ImagePolicySettings,
+)
 from kvstack.apiserver.policy.admission.plugins.pod_security import NO_EXEMPTIONS, Exemptions
 from kvstack.apiserver.policy.pod_security.standards import (
     DEFAULT_POLICY,
@@ -36,6 +39,7 @@ from kvstack.apiserver.policy.pod_security.standards import (
     minor_of,
 )
 from kvstack.apiserver.policy.quota.limited import LimitedResource
+from kvstore.units import MILLISECOND_NS, SECOND_NS
 
 ReadFile: TypeAlias = Callable[[str], bytes]
 """Returns what is in a file that the configuration names; raises DocumentError."""
@@ -61,6 +65,8 @@ class AdmissionSettings:
     allowed_tolerations: tuple[dict[str, Any], ...] = ()
     event_limits: tuple[EventLimit, ...] = ()
     limited_resources: tuple[LimitedResource, ...] = ()
+    image_policy: ImagePolicySettings | None = None
+    """None: the plugin ImagePolicyWebhook cannot be used."""
     documents: Mapping[str, Document] = field(default_factory=dict)
     """Configurations that are read elsewhere, by plugin."""
 
@@ -232,8 +238,37 @@ def _scope(item: Document) -> dict[str, Any]:
     return found
 
 
+def _with_image_policy(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
+    own = document.item("imagePolicy") or Document({}, "imagePolicy")
+    found = ImagePolicySettings(
+        own.text("kubeConfigFile"),
+        _span_ns(own, "allowTTL", SECOND_NS, SECOND_NS, 300 * SECOND_NS),
+        _span_ns(own, "denyTTL", SECOND_NS, SECOND_NS, 30 * SECOND_NS),
+        _span_ns(own, "retryBackoff", MILLISECOND_NS, 1, SECOND_NS // 2) / SECOND_NS,
+        own.flag("defaultAllow"),
+    )
+    own.close()
+    if not found.kubeconfig:
+        raise DocumentError(f"{own.at('kubeConfigFile')}: Required value")
+    return replace(settings, image_policy=found)
+
+
+def _span_ns(item: Document, name: str, unit_ns: int, least_ns: int, default_ns: int) -> int:
+    """Return a span of time in nanoseconds; -1 is none, and 0 the default."""
+    given = item.whole(name)
+    if given in (0, -1):
+        return 0 if given else default_ns
+    most_ns = (1800 if unit_ns == SECOND_NS else 300) * SECOND_NS
+    if not least_ns <= given * unit_ns <= most_ns:
+        raise DocumentError(
+            f"{item.at(name)}: Invalid value: {given}: must be -1, 0, or up to {most_ns // unit_ns}"
+        )
+    return given * unit_ns
+
+
 _READERS: Final[Mapping[str, Callable[[AdmissionSettings, Document], AdmissionSettings]]] = {
     "EventRateLimit": _with_event_limits,
+    "ImagePolicyWebhook": _with_image_policy,
     "PodNodeSelector": _with_node_selectors,
     "PodSecurity": _with_pod_security,
     "PodTolerationRestriction": _with_tolerations,

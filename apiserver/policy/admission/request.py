@@ -89,6 +89,8 @@ class AdmissionRequest:
     """What the client is to be told."""
     annotations: dict[str, str] = field(default_factory=dict)
     """For the audit log."""
+    is_detailed: bool = False
+    """Whether the audit log records objects, and so annotations that hold parts of them."""
     versions: Versions | None = None
     """Of the resource; None: plugins are asked outside of a request."""
     is_second_round: bool = False

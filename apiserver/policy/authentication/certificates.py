@@ -20,8 +20,13 @@ from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
 from kvstack.apiserver.policy.ports import Clock
 from kvstack.apiserver.policy.service_accounts.claims import CREDENTIAL_ID
+from kvstore.histograms import Histogram
 
 REMEMBERED_MAX: Final = 8192
+_LEFT_BOUNDS: Final = (
+    0.0, 1800.0, 3600.0, 7200.0, 21600.0, 43200.0, 86400.0, 172800.0, 345600.0, 604800.0,
+    2592000.0, 7776000.0, 15552000.0, 31104000.0,
+)  # fmt: skip
 CHAIN_LENGTH_MAX: Final = 10
 
 _UID: Final = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
@@ -78,9 +83,13 @@ class Authorities:
         """The certificates as they were read."""
         return self._pem
 
+    def now_s(self) -> float:
+        """Return the time by which they are judged, in seconds since 1970."""
+        return self._clock.unix_ms() / 1000
+
     def verify(self, chain: tuple[bytes, ...]) -> ClientCertificate:
         """Return the first certificate of a chain in DER; raises AuthenticationError."""
-        now = self._clock.unix_ms() / 1000
+        now = self.now_s()
         known = self._remembered.get(chain)
         if known is None:
             known = self._verified(chain, now)
@@ -120,10 +129,13 @@ class CertificateUsers:
         """Take certificates that these authorities vouch for."""
         self.authorities: Final = authorities
         self._users: dict[bytes, User | None] = {}
+        self.left: Final = Histogram(_LEFT_BOUNDS)
+        """For how many seconds certificates of requests were still good."""
 
     def authenticate(self, chain: tuple[bytes, ...]) -> User | None:
         """Return the user; None: the subject has no name. Raises AuthenticationError."""
         verified = self.authorities.verify(chain)
+        self.left.add(verified.expires - self.authorities.now_s())
         if chain[0] not in self._users:
             if len(self._users) >= REMEMBERED_MAX:
                 self._users.clear()

@@ -172,7 +172,12 @@ def protocol_token(credentials: Credentials) -> str:
 
 def without_token(protocols: Sequence[str]) -> list[str]:
     """Return the subprotocols of a WebSocket that may be chosen from: all but a token."""
-    return [each for each in _parts(protocols) if each and not each.startswith(PROTOCOL_PREFIX)]
+    return [each for each in protocols_of(protocols) if not each.startswith(PROTOCOL_PREFIX)]
+
+
+def protocols_of(headers: Sequence[str]) -> list[str]:
+    """Return the subprotocols that a client offers."""
+    return [each for each in _parts(headers) if each]
 
 
 def _parts(protocols: Sequence[str]) -> Iterable[str]:

@@ -17,6 +17,7 @@ from kvstack.apiserver.policy.authentication.results import (
     TokenAuthenticator,
     combined,
 )
+from kvstack.apiserver.policy.metrics import TokenMetrics
 from kvstack.apiserver.policy.ports import Clock
 
 REMEMBERED_NS: Final = 10_000_000_000
@@ -35,17 +36,40 @@ class TokenChain:
         self._members: Final = tuple(members)
         self._clock: Final = clock
         self._remembered: dict[_Key, tuple[Identified, int]] = {}
+        self.metrics: Final = TokenMetrics()
 
     def authenticate(
         self, token: str, audiences: tuple[str, ...]
     ) -> Identified | Awaitable[Identified]:
         """Return whose the token is; raises AuthenticationError."""
         known = self._remembered.get((token, audiences))
-        if known is not None and self._clock.monotonic_ns() < known[1]:
+        began = self._clock.monotonic_ns()
+        if known is not None and began < known[1]:
+            self.metrics.hits += 1
             return known[0]
         if len(token) > TOKEN_LENGTH_MAX:
             raise invalid_token()
-        return self._ask(token, audiences, 0, [])
+        try:
+            found = self._ask(token, audiences, 0, [])
+        except AuthenticationError:
+            self.metrics.missed(self._clock.monotonic_ns() - began, is_known=False)
+            raise
+        if not isinstance(found, Identified):
+            return self._timed(found, began)
+        self.metrics.missed(self._clock.monotonic_ns() - began, is_known=True)
+        return found
+
+    async def _timed(self, waiting: Awaitable[Identified], began: int) -> Identified:
+        """Wait for an answer, and count how long that took."""
+        is_known = False
+        self.metrics.waiting += 1
+        try:
+            found = await waiting
+            is_known = True
+        finally:
+            self.metrics.waiting -= 1
+            self.metrics.missed(self._clock.monotonic_ns() - began, is_known=is_known)
+        return found
 
     def forget(self) -> None:
         """Forget who was identified, as other authenticators may decide from now on."""

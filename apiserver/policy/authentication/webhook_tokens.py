@@ -6,7 +6,7 @@ that it did not. A token that many requests bring at once is asked about once.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.policy.authentication.results import (
@@ -15,7 +15,7 @@ from kvstack.apiserver.policy.authentication.results import (
     Identified,
     shared,
 )
-from kvstack.apiserver.policy.ports import Clock
+from kvstack.apiserver.policy.ports import Clock, Reviewer
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
 
@@ -24,14 +24,6 @@ Obj = dict[str, Any]
 REMEMBERED_MAX: Final = 16_384
 
 _Key = tuple[str, tuple[str, ...]]
-
-
-class Reviewer(Protocol):
-    """Answers reviews; see `remote.webhook.Webhook`."""
-
-    async def review(self, review: Obj) -> Obj:
-        """Return the status of the answered review; raises RemoteError."""
-        ...
 
 
 class WebhookTokens:

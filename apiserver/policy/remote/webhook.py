@@ -52,8 +52,10 @@ class Webhook:
         chance: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         noted: Noted = _nobody,
+        first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
         """Ask over a connection; timeout_s: of one try; chance: returns a number from 0 to 1."""
+        self._first_pause_s: Final = first_pause_s
         self._asker: Final = asker
         self._timeout_s: Final = timeout_s
         self._clock: Final = clock
@@ -64,7 +66,7 @@ class Webhook:
     async def review(self, review: Obj) -> Obj:
         """Return the status of the answered review; raises RemoteError."""
         body = orjson.dumps(review)
-        pause_s = FIRST_PAUSE_S
+        pause_s = self._first_pause_s
         for rest in range(TRIES_MAX - 1, -1, -1):
             began_ns = self._clock.monotonic_ns()
             try:

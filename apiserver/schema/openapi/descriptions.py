@@ -29,9 +29,6 @@ class Descriptions:
         return self._texts.get(name, _NONE)
 
 
-NO_DESCRIPTIONS: Final = Descriptions({})
-
-
 @cache
 def load_descriptions() -> Descriptions:
     """Return those of the built-in types."""

@@ -9,6 +9,7 @@ No parsing and no checking across flags here.
 
 from typing import Final
 
+from kvstack.apiserver.server.settings.component_flags import GLOBAL, LOGS, METRICS, SHORT
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
 
 __all__ = ["BY_NAME", "FLAGS", "SHORT", "TABLE", "Effect", "Flag", "Kind"]
@@ -864,34 +865,8 @@ FLAGS: Final = (
         Effect.LIVE,
         "plugins to turn on besides the default",
     ),
-    # Metrics
-    Flag("allow-metric-labels", "Metrics", Kind.MAP, "", Effect.IGNORED),
-    Flag("allow-metric-labels-manifest", "Metrics", Kind.TEXT, "", Effect.IGNORED),
-    Flag("disabled-metrics", "Metrics", Kind.LIST, "", Effect.IGNORED),
-    Flag("show-hidden-metrics-for-version", "Metrics", Kind.TEXT, "", Effect.IGNORED),
-    # Logs
-    Flag("log-flush-frequency", "Logs", Kind.DURATION, "5s", Effect.IGNORED),
-    Flag("log-json-info-buffer-size", "Logs", Kind.TEXT, "", Effect.IGNORED),
-    Flag("log-json-split-stream", "Logs", Kind.BOOL, "false", Effect.IGNORED),
-    Flag("log-text-info-buffer-size", "Logs", Kind.TEXT, "", Effect.IGNORED),
-    Flag("log-text-split-stream", "Logs", Kind.BOOL, "false", Effect.IGNORED),
-    Flag(
-        "logging-format",
-        "Logs",
-        Kind.TEXT,
-        "text",
-        Effect.LIVE,
-        "json; text is accepted, lines are JSON",
-    ),
-    Flag(
-        "v",
-        "Logs",
-        Kind.INT,
-        "0",
-        Effect.LIVE,
-        "verbosity of the log: 4 and more shows debug lines",
-    ),
-    Flag("vmodule", "Logs", Kind.TEXT, "", Effect.IGNORED),
+    *METRICS,
+    *LOGS,
     # Traces
     Flag("tracing-config-file", "Traces", Kind.TEXT, "", Effect.IGNORED),
     # Misc
@@ -998,12 +973,8 @@ FLAGS: Final = (
     Flag("default-watch-cache-size", "Hidden", Kind.INT, "100", Effect.IGNORED),
     Flag("kubelet-port", "Hidden", Kind.INT, "10250", Effect.IGNORED),
     Flag("kubelet-read-only-port", "Hidden", Kind.INT, "10255", Effect.IGNORED),
-    # Global
-    Flag("help", "Global", Kind.BOOL, "false", Effect.LIVE, "show this text"),
-    Flag("version", "Global", Kind.VERSION, "", Effect.LIVE, "show the version"),
+    *GLOBAL,
 )
 
 BY_NAME: Final = {flag.name: flag for flag in FLAGS}
-SHORT: Final = {"h": "help", "v": "v"}
-"""Flags of one letter."""
 TABLE: Final = FlagTable(FLAGS, SHORT)

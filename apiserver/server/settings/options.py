@@ -203,6 +203,8 @@ def options_of(given: Given) -> Options:
     _check_both_plugins(options, wrong)
     if "EventRateLimit" in options.enabled_plugins and not options.admission.event_limits:
         wrong.append("EventRateLimit: limits: Invalid value: null: must not be empty")
+    if "ImagePolicyWebhook" in options.enabled_plugins and options.admission.image_policy is None:
+        wrong.append("ImagePolicyWebhook: no config specified")
     if wrong:
         raise ConfigError(wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
     return options

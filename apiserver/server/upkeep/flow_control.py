@@ -21,7 +21,6 @@ from kvstack.apiserver.server.loopback import Loopback
 
 DATA: Final = Path(__file__).parent.parent / "data" / "flow_control.json"
 PERIOD_S: Final = 60.0
-STATUS_PERIOD_S: Final = 1.0
 PRODUCER: Final = "api-priority-and-fairness-config-producer-v1"
 CONSUMER: Final = "api-priority-and-fairness-config-consumer-v1"
 

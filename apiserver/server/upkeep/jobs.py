@@ -122,12 +122,15 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
                 _plain(control.control.rebalance),
                 every_s=REBALANCE_S,
             )
-        yield Job(
+        conditions = Job(
             "flow control's conditions",
             flow.tell,
-            every_s=flow_control.STATUS_PERIOD_S,
+            every_s=flow_control.PERIOD_S,
             after=producer,
         )
+        for each in (flow_control.SCHEMAS, flow_control.LEVELS):
+            cluster.registry.view.subscribe(each, lambda _: conditions.wake())
+        yield conditions
     given = cluster.options.authentication
     info = AuthenticationInfo(
         loopback,

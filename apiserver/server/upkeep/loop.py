@@ -2,6 +2,7 @@
 
     job = Job("bootstrap-controller", service.keep, every_s=10)
     jobs = Jobs([job, …], logger);  jobs.start();  await jobs.stop()
+    job.wake()                     there is something to do: the next round begins now
 
 A round that fails is told to the log and tried again soon; `job.done` says whether one has ever
 succeeded, which is what the health checks of start hooks ask.
@@ -9,6 +10,7 @@ succeeded, which is what the health checks of start hooks ask.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from kvstack.apiserver.objects.status import ApiError
@@ -48,9 +50,14 @@ class Job:
         self.at_end: Final = at_end
         self.is_begun = False
         self.done: Final = asyncio.Event()
+        self._woken: Final = asyncio.Event()
         self._do: Final = do
         self._every_s: Final = every_s
         self.begins_later: Final = begins_later
+
+    def wake(self) -> None:
+        """Begin the next round at once; one that has failed is tried again in its time."""
+        self._woken.set()
 
     async def once(self) -> None:
         """Do it one time; raises what it raises."""
@@ -65,6 +72,7 @@ class Job:
         retry_s = RETRY_S
         self.is_begun = True
         while True:
+            self._woken.clear()
             try:
                 await self.once()
             except (ApiError, StoreError) as error:
@@ -72,13 +80,19 @@ class Job:
                 is_race = isinstance(error, ApiError) and error.code == _CONFLICT
                 told = logger.warning if self.done.is_set() and not is_race else logger.info
                 told("a job failed and is tried again", job=self.name, error=str(error))
-                pause_s, retry_s = retry_s, min(retry_s * 2, RETRY_MAX_S)
+                await asyncio.sleep(retry_s)
+                retry_s = min(retry_s * 2, RETRY_MAX_S)
             else:
                 self.done.set()
-                retry_s, pause_s = RETRY_S, self._every_s
-                if not pause_s:
+                retry_s = RETRY_S
+                if not self._every_s:
                     return
-            await asyncio.sleep(pause_s)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._every_s):
+                await self._woken.wait()
 
 
 class Jobs:

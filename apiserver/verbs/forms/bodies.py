@@ -13,7 +13,7 @@ from kvstack.apiserver.objects.groups import parse_group_version
 from kvstack.apiserver.objects.status import ApiError, bad_request
 from kvstack.apiserver.objects.text import json_text, yaml_text
 from kvstack.apiserver.objects.text.json_syntax import JsonError
-from kvstack.apiserver.objects.text.json_text import Json
+from kvstack.apiserver.objects.text.json_text import HugeNumberError, Json
 from kvstack.apiserver.objects.text.yaml_scalars import YamlError
 from kvstack.apiserver.schema.decode import AsGiven, DecodeError, decode, decode_as_given
 from kvstack.apiserver.schema.load import load
@@ -60,6 +60,8 @@ class _Plain(NamedTuple):
     value: Json
     text: bytes | None
     repeated: str
+    huge: str = ""
+    """What is said of a number that no float holds; empty: there is none."""
 
 
 class UnrecognizedError(Exception):
@@ -86,7 +88,7 @@ def read_object(
     else:
         found = _type_of(told, kind, type_)
     try:
-        decoded = _decoded(plain._replace(value=value), found)
+        decoded = _decoded(plain._replace(value=value), found, is_custom=is_custom)
     except (DecodeError, RecursionError) as error:
         raise cannot_be_handled(told, kind, str(error)) from None
     if found is not type_ or not is_custom:
@@ -107,7 +109,8 @@ def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
             return from_protobuf(envelope.content, _options_type(told))
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        return decode(value, _options_type(told_kind(value, wanted))).obj
+        type_ = _options_type(told_kind(value, wanted))
+        return _decoded(plain, type_).obj if plain.huge else decode(value, type_).obj
     except (UnrecognizedError, ProtobufError, DecodeError, ValueError, RecursionError) as error:
         raise bad_request(str(error)) from None
 
@@ -159,6 +162,8 @@ def _parse(body: bytes, media_type: str) -> _Plain:
         return _Plain(parsed.value, None, parsed.repeated)
     try:
         return _Plain(json_text.parse(body), body, "")
+    except HugeNumberError as error:
+        return _Plain(json_text.parse_with_huge(body), None, "", str(error))
     except JsonError as error:
         raise UnrecognizedError(_no_kind(str(error))) from None
 
@@ -235,9 +240,14 @@ def _table() -> Table:
     return load()
 
 
-def _decoded(plain: _Plain, type_: Type) -> AsGiven:
+def _decoded(plain: _Plain, type_: Type, *, is_custom: bool = False) -> AsGiven:
     """Return the object, and what a strict reader says; raises DecodeError."""
     value = plain.value
+    if plain.huge:  # which fails where it is read: everywhere, if nothing has a type
+        found = None if is_custom else decode_as_given(value, type_)
+        if found is None or json_text.has_huge(found.obj):
+            raise DecodeError(plain.huge)
+        return found
     if plain.text is not None and json_text.has_repeated(plain.text, value):
         value, findings = resolve(json_text.parse_repeated(plain.text), type_)
         return decode_as_given(value, type_)._replace(unknown=findings)

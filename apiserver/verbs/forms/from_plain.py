@@ -1,11 +1,12 @@
-"""What is wrong with a patched object that does not fit its type, in the words of Go's converter.
+"""Decodes what a strategic merge patch or an apply made, as Go's converter does.
 
-    mismatch({"spec": {"replicas": "x"}}, deployment)   → unrecognized type: int32
-    mismatch({"spec": {"replicas": 1.5}}, deployment)   → cannot convert float64 to int32
+    read({"spec": {"replicas": 3.0}}, deployment)   → replicas: 3
+    read({"spec": {"replicas": "x"}}, deployment)   DecodeError: unrecognized type: int32
+    read({"spec": {"replicas": 1.5}}, deployment)   DecodeError: cannot convert float64 to int32
 
-Strategic merge patch and server-side apply make typed objects of plain ones without JSON between,
-so their refusals differ from those of decoding. Types that read themselves, such as times and
-quantities, say what they say there.
+Upstream makes typed objects of maps there, without JSON between: numbers are taken more leniently,
+and refusals have texts of their own. Types that read themselves, such as times and quantities, say
+what they say in decoding.
 """
 
 from typing import Any, Final
@@ -13,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.schema.decode import DecodeError, decode
+from kvstack.apiserver.schema.decode import AsGiven, DecodeError, decode, decode_as_given
 from kvstack.apiserver.schema.types import Shape, Type
 
 _GO_KINDS: Final = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map"}
@@ -30,7 +31,18 @@ _REACHES_RAW: Final = "reaches raw content"
 _NUMBERS: Final = frozenset((Shape.INT32, Shape.INT64, Shape.FLOAT64))
 
 
-def fitted(value: Any, type_: Type) -> Any:  # noqa: ANN401
+def read(value: Any, type_: Type) -> AsGiven:  # noqa: ANN401 — a map, or it is refused
+    """Return a plain value as its type reads it; raises DecodeError."""
+    try:
+        return decode_as_given(_written_anew(value, type_), type_)
+    except DecodeError:
+        text = _mismatch(value, type_)
+        if text:
+            raise DecodeError(text) from None
+    return decode_as_given(_fitted(value, type_), type_)
+
+
+def _fitted(value: Any, type_: Type) -> Any:  # noqa: ANN401
     """Return a value that fits its type with its numbers as Go converts them.
 
     Whole floats become integers, and integers that are too large lose their upper bits.
@@ -43,17 +55,17 @@ def fitted(value: Any, type_: Type) -> Any:  # noqa: ANN401
     if shape is Shape.STRUCT and isinstance(value, dict):
         fields = type_.fields
         return {
-            name: fitted(each, fields[name].type) if name in fields else each
+            name: _fitted(each, fields[name].type) if name in fields else each
             for name, each in value.items()
         }
     if shape is Shape.LIST and element is not None and isinstance(value, list):
-        return [fitted(each, element) for each in value]
+        return [_fitted(each, element) for each in value]
     if shape is Shape.MAP and element is not None and isinstance(value, dict):
-        return {name: fitted(each, element) for name, each in value.items()}
+        return {name: _fitted(each, element) for name, each in value.items()}
     return value
 
 
-def written_anew(value: Any, type_: Type) -> Any:  # noqa: ANN401
+def _written_anew(value: Any, type_: Type) -> Any:  # noqa: ANN401
     """Return a value with what is kept as it came, in the form it gets by being converted.
 
     Upstream writes raw content from a map, so its members are sorted, and where it may not change,
@@ -67,13 +79,13 @@ def written_anew(value: Any, type_: Type) -> Any:  # noqa: ANN401
     if shape is Shape.STRUCT and isinstance(value, dict):
         fields = type_.fields
         return {
-            name: written_anew(each, fields[name].type) if name in fields else each
+            name: _written_anew(each, fields[name].type) if name in fields else each
             for name, each in value.items()
         }
     if shape is Shape.LIST and element is not None and isinstance(value, list):
-        return [written_anew(each, element) for each in value]
+        return [_written_anew(each, element) for each in value]
     if shape is Shape.MAP and element is not None and isinstance(value, dict):
-        return {name: written_anew(each, element) for name, each in value.items()}
+        return {name: _written_anew(each, element) for name, each in value.items()}
     return value
 
 
@@ -96,7 +108,7 @@ def _finds_raw(type_: Type, seen: set[Type]) -> bool:
     return any(_finds_raw(each, seen) for each in (*below, *filter(None, [type_.element])))
 
 
-def mismatch(value: Any, type_: Type) -> str:  # noqa: ANN401 — of the type, or not
+def _mismatch(value: Any, type_: Type) -> str:  # noqa: ANN401 — of the type, or not
     """Return the first thing that is wrong with a value; empty if it fits."""
     if value is None:
         return ""
@@ -105,17 +117,17 @@ def mismatch(value: Any, type_: Type) -> str:  # noqa: ANN401 — of the type, o
     if type_.shape is Shape.STRUCT:
         if not isinstance(value, dict):
             return f"cannot restore struct from: {_go_kind(value)}"
-        found = (mismatch(value.get(name), field.type) for name, field in type_.fields.items())
+        found = (_mismatch(value.get(name), field.type) for name, field in type_.fields.items())
         return next(filter(None, found), "")
     element = type_.element
     if type_.shape is Shape.LIST and element is not None:
         if not isinstance(value, list):
             return f"cannot restore slice from {_go_kind(value)}"
-        return next(filter(None, (mismatch(each, element) for each in value)), "")
+        return next(filter(None, (_mismatch(each, element) for each in value)), "")
     if type_.shape is Shape.MAP and element is not None:
         if not isinstance(value, dict):
             return f"cannot restore map from {_go_kind(value)}"
-        return next(filter(None, (mismatch(each, element) for each in value.values())), "")
+        return next(filter(None, (_mismatch(each, element) for each in value.values())), "")
     if type_.shape is Shape.BYTES and not isinstance(value, str):
         return f"cannot restore slice from {_go_kind(value)}"
     return _of_reader(value, type_)

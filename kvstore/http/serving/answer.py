@@ -17,12 +17,22 @@ that no drain waits for: `await answer.closing()` returns when the server stops,
 
 import asyncio
 from enum import IntEnum
+from typing import Protocol
 
 from kvstore.http.serving.request import ClientGoneError, Pieces
 from kvstore.http.serving.transport import Headers, HttpTransport
 
 UNSENT_BYTES_MAX = 1 << 20  # of one answer; above it, write waits
 _UNSENT_BYTES_LOW = UNSENT_BYTES_MAX // 4  # until at most this is unsent
+
+
+class Waiting(Protocol):
+    """Who runs a handler on that has waited."""
+
+    @property
+    def task(self) -> "asyncio.Task[None]":
+        """The handler's task."""
+        ...
 
 
 class State(IntEnum):
@@ -48,7 +58,7 @@ class Answer:
         "is_endless",
         "is_told_to_close",
         "state",
-        "task",
+        "waiting",
     )
 
     def __init__(
@@ -64,7 +74,12 @@ class Answer:
         self.is_endless = False
         self.is_disconnected = False  # the client is
         self.is_told_to_close = False
-        self.task: asyncio.Task[None] | None = None  # of its handler, once the handler has waited
+        self.waiting: Waiting | None = None  # who runs the handler on, once it has waited
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """The task of its handler, once the handler has waited; made if it has none yet."""
+        return None if self.waiting is None else self.waiting.task
 
     @property
     def transport(self) -> HttpTransport:
@@ -171,8 +186,8 @@ class Answer:
             return  # the handler may finish its other work
         if self._pieces is not None:
             self._pieces.break_off()
-        if self.task is not None:
-            self.task.cancel()
+        if self.waiting is not None:
+            self.waiting.task.cancel()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -184,8 +199,8 @@ class Answer:
         if self._closing is not None:
             if not self._closing.done():
                 self._closing.set_result(None)
-        elif self.task is not None:
-            self.task.cancel()
+        elif self.waiting is not None:
+            self.waiting.task.cancel()
 
 
 class Upgraded:

@@ -9,6 +9,10 @@ current task while handlers are stepped. The first handler that waits gets it, a
 made. A handler that ends without waiting leaves the spare unused; but if it has cancelled the spare
 or kept a reference to it, the spare is discarded.
 
+A handler that waits for what many wait for (`kvstore.parking.Wait`) gets no task either: it is put
+aside, and stepped again together with all others that were woken. It gets one when somebody asks
+for it (`Parked.task`), which is how it is cancelled.
+
 Each handler has its own copy of the context that the server was started in.
 """
 
@@ -22,7 +26,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from typing_extensions import override
 
+from kvstore.parking import Wait, stepping
+
 Handling: TypeAlias = Coroutine[Any, Any, None]
+OnEnd: TypeAlias = Callable[[BaseException | None], None]
 _T = TypeVar("_T")
 
 
@@ -46,7 +53,7 @@ class Spare(Coroutine[object, None, None]):
         self._is_retired = False
         self._context = context
         self._waits_for: asyncio.Future[Any] | None = None  # not yet returned to the task
-        self.on_end: Callable[[BaseException | None], None] | None = None
+        self.on_end: OnEnd | None = None
         # Not by a task factory: an eager one would run the gate here.
         self.task: Final = asyncio.Task(self, loop=loop, name="http request", context=context)
 
@@ -128,6 +135,56 @@ class Spare(Coroutine[object, None, None]):
             self.on_end(error)
 
 
+class Parked:
+    """A handler that was put aside until what it waits for is there."""
+
+    __slots__ = ("_context", "_coroutine", "_spare", "_tasks", "_wait", "on_end")
+
+    def __init__(
+        self, tasks: "HandlerTasks", coroutine: Handling, context: contextvars.Context
+    ) -> None:
+        self._tasks = tasks
+        self._coroutine = coroutine
+        self._context = context
+        self._wait: Wait[Any] | None = None
+        self._spare: Spare | None = None  # that runs the rest
+        self.on_end: OnEnd | None = None
+
+    @property
+    def task(self) -> "asyncio.Task[None]":
+        """The task that runs the rest; made when it is first asked for."""
+        if self._spare is None:
+            assert self._wait is not None, "it waits"
+            self.pass_on(self._tasks.make_spare(), _blocking(self._wait))
+            self._wait = None
+        assert self._spare is not None, "it was just made"
+        return self._spare.task
+
+    def put_aside(self, wait: Wait[Any]) -> None:
+        """Be stepped again when this is there."""
+        self._wait = wait
+        wait.park(self)
+
+    def pass_on(self, spare: Spare, waits_for: Any) -> None:  # noqa: ANN401
+        """Let a spare run the rest."""
+        self._spare = spare
+        spare.on_end = self.on_end
+        spare.adopt(self._coroutine, self._context, waits_for)
+
+    def wake(self) -> None:
+        """Be stepped in the next turn of the loop."""
+        self._tasks.step_soon(self)
+
+    def step(self) -> Any:  # noqa: ANN401 - a Wait, a future or None
+        """Step it; returns what it waits for. StopIteration at its end."""
+        return self._context.run(self._coroutine.send, None)
+
+    @property
+    def has_task(self) -> bool:
+        """Whether a task runs the rest."""
+        return self._spare is not None
+
+
 class HandlerTasks:
     """Steps handlers; use it on one loop."""
 
@@ -136,24 +193,27 @@ class HandlerTasks:
         self._context = contextvars.copy_context()
         self._spare: Spare | None = None
         self._references = 0  # to the spare task, when only the loop and this object have one
+        self._woken: list[Parked] = []  # to be stepped in the next turn of the loop
 
     def enter(self) -> None:
         """Make the spare the current task; call it in a callback of the loop, before begin."""
         spare = self._spare
         if spare is None or spare.is_spent:
-            spare = self._spare = Spare(self._loop, self._context)
+            spare = self._spare = self.make_spare()
         _enter_task(self._loop, spare.task)
+        stepping.task = spare.task
         self._references = sys.getrefcount(spare.task)
 
     def leave(self) -> None:
         """End what enter began."""
+        stepping.task = None
         if self._spare is not None:
             _leave_task(self._loop, self._spare.task)
 
-    def begin(self, coroutine: Handling) -> Spare | None:
-        """Step a handler; return the spare that runs the rest, None if it has ended.
+    def begin(self, coroutine: Handling) -> Spare | Parked | None:
+        """Step a handler; return who runs the rest, None if it has ended.
 
-        Errors of the first step are raised. The caller sets `on_end` of the spare.
+        Errors of the first step are raised. The caller sets `on_end` of who runs the rest.
         """
         spare = self._spare
         assert spare is not None, "enter comes first"
@@ -161,15 +221,61 @@ class HandlerTasks:
         try:
             waits_for = context.run(coroutine.send, None)
         except BaseException as error:
-            if spare.is_spent or sys.getrefcount(spare.task) != self._references:
-                spare.retire()
-                self._replace_spare()
+            self._discard_used(spare)
             if isinstance(error, StopIteration):
                 return None
             raise
+        if isinstance(waits_for, Wait):
+            if not self._is_used(spare):
+                parked = Parked(self, coroutine, context)
+                parked.put_aside(waits_for)
+                return parked
+            waits_for = _blocking(waits_for)
         self._replace_spare()
         spare.adopt(coroutine, context, waits_for)
         return spare
+
+    def make_spare(self) -> Spare:
+        """Return a new spare."""
+        return Spare(self._loop, self._context)
+
+    # Those put aside.
+
+    def step_soon(self, parked: Parked) -> None:
+        """Step a handler that was put aside in the next turn of the loop."""
+        self._woken.append(parked)
+        if len(self._woken) == 1:
+            self._loop.call_soon(self._step_woken)
+
+    def _step_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        self.enter()
+        try:
+            for each in woken:
+                if not each.has_task:
+                    self._step_again(each)
+        finally:
+            self.leave()
+
+    def _step_again(self, parked: Parked) -> None:
+        spare = self._spare
+        assert spare is not None, "enter comes first"
+        try:
+            waits_for = parked.step()
+        except BaseException as error:
+            self._discard_used(spare)
+            if parked.on_end is not None:
+                parked.on_end(None if isinstance(error, StopIteration) else error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            return
+        if isinstance(waits_for, Wait):
+            if not self._is_used(spare):
+                parked.put_aside(waits_for)
+                return
+            waits_for = _blocking(waits_for)
+        self._replace_spare()
+        parked.pass_on(spare, waits_for)
 
     def close(self) -> None:
         """Discard the spare."""
@@ -177,8 +283,24 @@ class HandlerTasks:
         if spare is not None:
             spare.retire()
 
+    def _is_used(self, spare: Spare) -> bool:
+        """Tell whether a handler has done something to the spare task, or kept a reference."""
+        return spare.is_spent or sys.getrefcount(spare.task) != self._references
+
+    def _discard_used(self, spare: Spare) -> None:
+        if self._is_used(spare):
+            spare.retire()
+            self._replace_spare()
+
     def _replace_spare(self) -> None:
         """Make another spare the current task."""
         self.leave()
         self._spare = None
         self.enter()
+
+
+def _blocking(wait: Wait[Any]) -> "asyncio.Future[None]":
+    """Return the future of a Wait as a coroutine gives it to its task."""
+    future = wait.future()
+    future._asyncio_future_blocking = True  # noqa: SLF001 - as its own __await__ does
+    return future

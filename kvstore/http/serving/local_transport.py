@@ -47,6 +47,10 @@ class LocalHead:
         """Return all headers."""
         return list(self._items)
 
+    def has_prefix(self, prefix: str) -> bool:
+        """Tell whether there is a header whose name begins so."""
+        return any(name.startswith(prefix) for name, _ in self._items)
+
 
 class LocalResponse:
     """The client's side of an answer; it ends with `close`, or with its last piece."""

@@ -73,6 +73,10 @@ class H11Head:
         """Return all headers."""
         return list(self._items)
 
+    def has_prefix(self, prefix: str) -> bool:
+        """Tell whether there is a header whose name begins so."""
+        return any(name.startswith(prefix) for name, _ in self._items)
+
 
 class H1Connection(asyncio.Protocol):
     """A client's connection, from its handshake on."""

@@ -136,6 +136,14 @@ class Request:
         """All headers, names in lower case, those of one name in order."""
         return self._head.items()
 
+    def all_headers(self) -> list[tuple[str, str]]:
+        """Return `headers`, for whoever may need them later."""
+        return self._head.items()
+
+    def has_header_prefix(self, prefix: str) -> bool:
+        """Tell whether there is a header whose name begins so; prefix: in lower case."""
+        return self._head.has_prefix(prefix)
+
     async def read(self, bytes_max: int | None = None) -> bytes:
         """Return the whole body; BodyTooLargeError above bytes_max (None: the listener's limit)."""
         limit = self.connection.limits.body_bytes_max if bytes_max is None else bytes_max

@@ -207,15 +207,15 @@ class HttpServer:
                     self._refuse(answer, 503, "too many requests are being handled")
                     continue
                 try:
-                    spare = tasks.begin(handler(request, answer))
+                    waiting = tasks.begin(handler(request, answer))
                 except (KeyboardInterrupt, SystemExit):
                     raise
                 except BaseException as error:
                     self._end(answer, error)
                     continue
-                if spare is not None:
-                    answer.task = spare.task
-                    spare.on_end = partial(self._end, answer)
+                if waiting is not None:
+                    answer.waiting = waiting
+                    waiting.on_end = partial(self._end, answer)
                     self._open[call] = answer
                 elif answer.state is not State.OVER:
                     self._end(answer, None)

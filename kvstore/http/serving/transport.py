@@ -81,6 +81,10 @@ class Head(Protocol):
         """Return all headers, names in lower case."""
         ...
 
+    def has_prefix(self, prefix: str) -> bool:
+        """Tell whether there is a header whose name begins so; prefix: in lower case."""
+        ...
+
 
 class Arrival(NamedTuple):
     """A request."""

@@ -57,6 +57,7 @@ pub struct HttpResponse {
     pub id: u64,
     pub head: Result<Response<()>, String>, // or why it is invalid
     pub body: Option<Bytes>,                // nothing: it comes in deliveries
+    pub rest: Vec<Bytes>,                   // of a body in several parts
 }
 
 impl HttpResponse {
@@ -66,7 +67,7 @@ impl HttpResponse {
         headers: &[(String, String)],
         body: Option<Bytes>,
     ) -> HttpResponse {
-        HttpResponse { id, head: head(status, headers), body }
+        HttpResponse { id, head: head(status, headers), body, rest: Vec::new() }
     }
 }
 

@@ -209,17 +209,22 @@ impl HttpServer {
         (requests, pieces, half_closed, gone, writable, notices).into_pyobject(py)
     }
 
-    /// Answer: with the whole body, or (None) with a head whose body is written.
-    #[pyo3(signature = (id, status, headers, body))]
+    /// Answer: with the whole body, in any number of parts, or (None) with a head whose body is written.
+    #[pyo3(signature = (id, status, headers, body, *rest))]
     fn respond(
         &self,
         id: u64,
         status: u16,
         headers: &Bound<'_, PyAny>,
         body: Option<Bound<'_, PyBytes>>,
+        rest: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
         let head = Ok(read_head(status, headers)?);
-        let response = HttpResponse { id, head, body: body.map(shared) };
+        let mut parts = Vec::with_capacity(rest.len());
+        for part in rest.iter() {
+            parts.push(shared(part.cast_into::<PyBytes>()?));
+        }
+        let response = HttpResponse { id, head, body: body.map(shared), rest: parts };
         self.leaving().responses.push(response);
         Ok(())
     }
@@ -446,6 +451,12 @@ impl Head {
             found.append(text(py, value)?)?;
         }
         Ok(found)
+    }
+
+    /// Whether there is a header whose name begins so; the prefix is in lower case.
+    fn has_prefix(&self, prefix: &str) -> bool {
+        self.headers.keys().any(|name| name.as_str().starts_with(prefix))
+            || (self.authority.is_some() && "host".starts_with(prefix))
     }
 
     /// All headers with their names in lower case, those of one name together.

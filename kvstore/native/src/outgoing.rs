@@ -292,9 +292,10 @@ impl Outgoing {
     pub fn begin(&self, mut answer: HttpResponse) {
         if !self.is_grpc && !self.is_ended() && !self.is_answered.replace(true) {
             let body = answer.body.take();
+            let rest = std::mem::take(&mut answer.rest);
             *self.answer.borrow_mut() = Some(answer);
             match body {
-                Some(body) => self.finish_with(body),
+                Some(body) => self.finish_with(body, rest),
                 None => self.wake(),
             }
         }
@@ -305,11 +306,13 @@ impl Outgoing {
         self.answer.borrow_mut().take()
     }
 
-    /// Queue the only bytes of an answer, and its end.
-    fn finish_with(&self, body: Bytes) {
-        if !body.is_empty() {
-            let size = body.len();
-            self.deliver_whole(body, size);
+    /// Queue all bytes of an answer, and its end.
+    fn finish_with(&self, body: Bytes, rest: Vec<Bytes>) {
+        for part in std::iter::once(body).chain(rest) {
+            if !part.is_empty() {
+                let size = part.len();
+                self.deliver_whole(part, size);
+            }
         }
         self.end(Status::new(grpc::OK, ""));
     }

@@ -10,7 +10,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{ready, Context, Poll};
@@ -25,6 +25,8 @@ use crate::authority::AuthorityPatch;
 use crate::frames::FrameObserver;
 
 const OUTGOING_MAX: usize = 64 << 10;
+const LARGE_BYTES: usize = 4 << 10; // of one write; more like it follow
+const OUTGOING_ROOM: usize = OUTGOING_MAX + (24 << 10); // and for what is above when it is full
 const OUTGOING_KEPT: usize = 16 << 10; // capacity an idle connection keeps
 const READ_BYTES: usize = 16 << 10;
 const LOOK_BYTES: usize = 256;
@@ -107,6 +109,22 @@ impl AsyncWrite for Raw {
             Carrier::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
             Carrier::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
         }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().carrier {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Carrier::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    /// TLS has a buffer a record: all that are due go in one system call.
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -338,6 +356,9 @@ impl AsyncWrite for Wire {
         let line = &mut *self.0.borrow_mut();
         if line.outgoing.len() >= OUTGOING_MAX {
             ready!(line.poll_send(cx))?;
+        }
+        if bytes.len() >= LARGE_BYTES {
+            line.outgoing.reserve(OUTGOING_ROOM.saturating_sub(line.outgoing.len())); // grow once, not by doubling
         }
         line.outgoing.extend_from_slice(bytes);
         line.outgoing_frames.see(bytes);

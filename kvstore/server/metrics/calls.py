@@ -22,14 +22,13 @@ from typing import Final, NamedTuple
 
 from kvstore.batch import STORE_IDS, Inbox, Outbox
 from kvstore.errors import Code
-from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
+from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, PROMETHEUS_BOUNDS, Histogram
 from kvstore.runtime.local_client import CLIENT_IDS_FROM
 from kvstore.wire import rpc
 from kvstore.wire.rpc import METHODS, Kind
 
 METHOD_BITS: Final = 8
 _METHOD_MASK: Final = (1 << METHOD_BITS) - 1
-_HANDLING_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _VERSION_KEY: Final = "client-api-version"
 _VERSIONS_MAX: Final = 32  # clients name their version themselves
 _OTHER_VERSION: Final = "other"
@@ -101,7 +100,7 @@ class CallCounters:
         self.durations: dict[tuple[int, bool], Histogram] = {}  # unary: (method, succeeded)
         self.handling: list[Histogram] | None = None
         if extensive:
-            self.handling = [Histogram(_HANDLING_BOUNDS) for _ in METHODS]
+            self.handling = [Histogram(PROMETHEUS_BOUNDS) for _ in METHODS]
         self.versions: dict[tuple[str, bool], int] = {}  # (client's version, is unary) → calls
         self._turn = 0
         self._began_ns = 0

@@ -61,10 +61,6 @@ class ReadSnapshot:
         except lmdb.Error as error:
             raise CorruptionError(f"{path / 'data.mdb'}: {error}") from error
 
-    def tables(self) -> tuple[Table, ...]:
-        """Return all tables, in the bytewise order of their bucket names."""
-        return tuple(Table)
-
     def scan(self, table: Table, start: bytes = b"") -> Iterator[Row]:
         """Yield the rows with key >= start, ascending; damage raises CorruptionError."""
         try:

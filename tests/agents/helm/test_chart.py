@@ -27,6 +27,7 @@ class Programs:
 
     def __init__(self, folder: Path, cluster: BackgroundCluster, home: Path) -> None:
         self._folder = folder
+        self.home = home
         self._environment = {
             "PATH": str(folder),
             "HOME": str(home),

@@ -29,6 +29,7 @@ from kvstack.apiserver.streams.spdy.pipes import SocketPipe
 from kvstack.apiserver.streams.spdy.session import Session, Stream
 from tests.agents.kubelet.test_kubelet import pod, pytestmark, reach
 from tests.agents.support.cluster import TestCluster, eventually
+from tests.support.tcp_listener import TcpListener
 
 __all__ = ["pytestmark"]
 
@@ -49,7 +50,11 @@ class StreamCluster(TestCluster):
     def _options(self) -> Options:
         tls = KubeletTls(str(self.files.cert("client")), str(self.files.key_file("client")))
         return dataclasses.replace(
-            super()._options(), kubelets=tls, kubelet_addresses=("InternalIP",)
+            super()._options(),
+            kubelets=tls,
+            kubelet_addresses=("InternalIP",),
+            authorization_modes=("Node", "RBAC"),
+            enabled_plugins=("NodeRestriction",),
         )
 
 
@@ -69,7 +74,8 @@ def run(
                 root=directory / "node",
                 has_host_image=True,
             )
-            node = RealNode(admin, cluster.clock, lambda: 0.5, cluster.log, options)
+            api = cluster.api("system:node:node-a", "system:nodes")
+            node = RealNode(api, cluster.clock, lambda: 0.5, cluster.log, options)
             await node.start()
             try:
                 await story(cluster)
@@ -221,55 +227,54 @@ def test_streams_of_spdy(tmp_path: Path) -> None:
     async def story(cluster: StreamCluster) -> None:
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"got " + await reader.read())
-            writer.close()
 
-        server = await asyncio.start_server(echo, "127.0.0.1", 0)
-        port = str(server.sockets[0].getsockname()[1])
-        obj = pod("web", "while read line; do echo got $line; done", policy="Always")
-        obj["spec"]["containers"][0] |= {"stdin": True}
-        await cluster.admin.create(PODS, "default", obj)
-        await reach(cluster, "web", "Running")
+        async with TcpListener(echo) as server:
+            port = str(server.port)
+            obj = pod("web", "while read line; do echo got $line; done", policy="Always")
+            obj["spec"]["containers"][0] |= {"stdin": True}
+            await cluster.admin.create(PODS, "default", obj)
+            await reach(cluster, "web", "Running")
 
-        # A command, with its input and its end.
-        query = "exec?stdin=true&stdout=true&command=sh&command=-c&command=cat%3B+exit+3"
-        session = await open_spdy(cluster, f"web/{query}", "v4.channel.k8s.io")
-        streams = {
-            name: await session.open({"streamtype": name}) for name in ("error", "stdin", "stdout")
-        }
-        await streams["stdin"].write(b"through")
-        await streams["stdin"].finish()
-        assert await all_of(streams["stdout"]) == b"through"
-        status = json.loads(await all_of(streams["error"]))
-        assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
-        await session.close()
+            # A command, with its input and its end.
+            query = "exec?stdin=true&stdout=true&command=sh&command=-c&command=cat%3B+exit+3"
+            session = await open_spdy(cluster, f"web/{query}", "v4.channel.k8s.io")
+            streams = {
+                name: await session.open({"streamtype": name})
+                for name in ("error", "stdin", "stdout")
+            }
+            await streams["stdin"].write(b"through")
+            await streams["stdin"].finish()
+            assert await all_of(streams["stdout"]) == b"through"
+            status = json.loads(await all_of(streams["error"]))
+            assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
+            await session.close()
 
-        # The first process itself.
-        query = "attach?stdin=true&stdout=true&stderr=true"
-        session = await open_spdy(cluster, f"web/{query}", "v4.channel.k8s.io")
-        for name in ("error", "stdin", "stdout", "stderr"):
-            streams[name] = await session.open({"streamtype": name})
-        await streams["stdin"].write(b"line\n")
-        assert await streams["stdout"].read() == b"got line\n"
-        await session.close()
+            # The first process itself.
+            query = "attach?stdin=true&stdout=true&stderr=true"
+            session = await open_spdy(cluster, f"web/{query}", "v4.channel.k8s.io")
+            for name in ("error", "stdin", "stdout", "stderr"):
+                streams[name] = await session.open({"streamtype": name})
+            await streams["stdin"].write(b"line\n")
+            assert await streams["stdout"].read() == b"got line\n"
+            await session.close()
 
-        # Ports: one that answers, one that nobody listens on.
-        session = await open_spdy(cluster, "web/portforward", "portforward.k8s.io")
-        for number, wanted in (("0", port), ("1", "1")):
-            headers = {"port": wanted, "requestid": number}
-            errors = await session.open({**headers, "streamtype": "error"})
-            await errors.finish()
-            data = await session.open({**headers, "streamtype": "data"})
-            if number == "0":
-                await data.write(b"hello")
-                await data.finish()
-                assert await all_of(data) == b"got hello"
-                assert await all_of(errors) == b""
-            else:
-                text = (await all_of(errors)).decode()
-                assert text.startswith("error forwarding port 1 to pod web, uid : ")
-                assert text.endswith("connection refused")
-        await session.close()
-        server.close()
+            # Ports: one that answers, one that nobody listens on.
+            session = await open_spdy(cluster, "web/portforward", "portforward.k8s.io")
+            for number, wanted in (("0", port), ("1", "1")):
+                headers = {"port": wanted, "requestid": number}
+                errors = await session.open({**headers, "streamtype": "error"})
+                await errors.finish()
+                data = await session.open({**headers, "streamtype": "data"})
+                if number == "0":
+                    await data.write(b"hello")
+                    await data.finish()
+                    assert await all_of(data) == b"got hello"
+                    assert await all_of(errors) == b""
+                else:
+                    text = (await all_of(errors)).decode()
+                    assert text.startswith("error forwarding port 1 to pod web, uid : ")
+                    assert text.endswith("connection refused")
+            await session.close()
 
     run(tmp_path, story)
 
@@ -279,43 +284,43 @@ def test_ports_over_web_sockets(tmp_path: Path) -> None:
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while piece := await reader.read(100):
                 writer.write(b"got " + piece)
-            writer.close()
 
-        server = await asyncio.start_server(echo, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        await cluster.admin.create(PODS, "default", pod("web", "sleep 1000", policy="Always"))
-        await reach(cluster, "web", "Running")
-        base = f"{cluster.server.urls[0]}/api/v1/namespaces/default/pods/web/portforward"
-        token = cluster.server.local.token_for(User("admin", groups=("system:masters",)))
-        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
-            url = f"{base}?ports={port}"
-            async with session.ws_connect(url, protocols=["v4.channel.k8s.io"]) as socket:
-                told = port.to_bytes(2, "little")
-                assert await socket.receive_bytes() == b"\0" + told
-                assert await socket.receive_bytes() == b"\1" + told
-                await socket.send_bytes(b"\0hello")
-                assert await socket.receive_bytes() == b"\0got hello"
-            wanted = "SPDY/3.1+portforward.k8s.io"
-            async with session.ws_connect(base, protocols=[wanted]) as socket:
-                assert socket.protocol == wanted
-                codec = Codec(is_client=True)
-                headers = {"port": str(port), "requestid": "0"}
-                sent = b"".join(
-                    codec.syn_stream({**headers, "streamtype": name})[1]
-                    for name in ("error", "data")
-                )
-                await socket.send_bytes(sent[:7])
-                await socket.send_bytes(sent[7:])
-                replies = [
-                    frame.id
-                    for _ in range(2)
-                    for frame in codec.receive(await socket.receive_bytes())
-                ]
-                assert replies == [1, 3]
-                await socket.send_bytes(codec.data(3, b"hello"))
-                (found,) = codec.receive(await socket.receive_bytes())
-                assert (found.id, found.data) == (3, b"got hello")
-        server.close()
+        async with TcpListener(echo) as server:
+            port = server.port
+            await cluster.admin.create(PODS, "default", pod("web", "sleep 1000", policy="Always"))
+            await reach(cluster, "web", "Running")
+            base = f"{cluster.server.urls[0]}/api/v1/namespaces/default/pods/web/portforward"
+            token = cluster.server.local.token_for(User("admin", groups=("system:masters",)))
+            async with aiohttp.ClientSession(
+                headers={"Authorization": f"Bearer {token}"}
+            ) as session:
+                url = f"{base}?ports={port}"
+                async with session.ws_connect(url, protocols=["v4.channel.k8s.io"]) as socket:
+                    told = port.to_bytes(2, "little")
+                    assert await socket.receive_bytes() == b"\0" + told
+                    assert await socket.receive_bytes() == b"\1" + told
+                    await socket.send_bytes(b"\0hello")
+                    assert await socket.receive_bytes() == b"\0got hello"
+                wanted = "SPDY/3.1+portforward.k8s.io"
+                async with session.ws_connect(base, protocols=[wanted]) as socket:
+                    assert socket.protocol == wanted
+                    codec = Codec(is_client=True)
+                    headers = {"port": str(port), "requestid": "0"}
+                    sent = b"".join(
+                        codec.syn_stream({**headers, "streamtype": name})[1]
+                        for name in ("error", "data")
+                    )
+                    await socket.send_bytes(sent[:7])
+                    await socket.send_bytes(sent[7:])
+                    replies = [
+                        frame.id
+                        for _ in range(2)
+                        for frame in codec.receive(await socket.receive_bytes())
+                    ]
+                    assert replies == [1, 3]
+                    await socket.send_bytes(codec.data(3, b"hello"))
+                    (found,) = codec.receive(await socket.receive_bytes())
+                    assert (found.id, found.data) == (3, b"got hello")
 
     run(tmp_path, story)
 

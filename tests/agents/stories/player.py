@@ -34,7 +34,7 @@ class Player:
         self._ran = 0
         self._ended = 0
         self.placed: dict[str, str] = {}
-        """Where pods of fixed names were bound when the story was recorded."""
+        """Where pods of fixed names were bound when the stage was recorded."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -21,6 +21,7 @@ from kvstack.apiserver.server.certs.certificates import Profile, issue
 from kvstore import embed
 from kvstore.runtime.clock import SystemClock
 from tests.apiserver.server.in_process import World, options
+from tests.support.hanging_up import hang_up
 
 T = TypeVar("T")
 Headers = Iterable[tuple[str, str]]
@@ -115,7 +116,7 @@ class Target:
         reader, writer = await self.connected(client)
         writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + data)
         answer = await reader.read()
-        writer.close()
+        await hang_up(writer)
         return parsed(answer)
 
     async def connected(

@@ -15,7 +15,9 @@ import pytest
 from kvstore.runtime.log.line_logger import LineLogger
 from tests.apiserver.advisories.target import ADMIN, BOB, Target, parsed
 from tests.support.certificates import Authority
+from tests.support.hanging_up import hang_up
 from tests.support.raw_http2 import (
+    CONTINUATION,
     END_HEADERS,
     END_STREAM,
     HEADERS,
@@ -25,6 +27,7 @@ from tests.support.raw_http2 import (
     SETTINGS,
     frame,
 )
+from tests.support.tcp_listener import TcpListener
 
 PODS = "/api/v1/namespaces/default/pods"
 UPGRADE = (
@@ -44,16 +47,11 @@ class Kubelet:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        try:
-            self.received += await reader.readuntil(b"\r\n\r\n")
-            writer.write(self.answer)
-            await writer.drain()
-            while data := await reader.read(1 << 16):
-                self.received += data
-        except (OSError, asyncio.IncompleteReadError):
-            return
-        finally:
-            writer.close()
+        self.received += await reader.readuntil(b"\r\n\r\n")
+        writer.write(self.answer)
+        await writer.drain()
+        while data := await reader.read(1 << 16):
+            self.received += data
 
 
 @pytest.fixture(scope="module")
@@ -79,23 +77,19 @@ def pod(target: Target) -> str:
 @asynccontextmanager
 async def kubelet(target: Target, tls: ssl.SSLContext, answer: bytes) -> AsyncIterator[Kubelet]:
     made = Kubelet(answer)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
-    port = server.sockets[0].getsockname()[1]
-    status = {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-    }
-    found = await target.sent(
-        "PATCH",
-        "/api/v1/nodes/n/status",
-        {"status": status},
-        content_type="application/merge-patch+json",
-    )
-    assert found.code == 200, found.body
-    try:
+    async with TcpListener(made.serve, tls=tls) as server:
+        status = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": server.port}},
+        }
+        found = await target.sent(
+            "PATCH",
+            "/api/v1/nodes/n/status",
+            {"status": status},
+            content_type="application/merge-patch+json",
+        )
+        assert found.code == 200, found.body
         yield made
-    finally:
-        server.close()
 
 
 def test_cve_2018_1002105_a_stream_that_did_not_begin(
@@ -114,7 +108,7 @@ def test_cve_2018_1002105_a_stream_that_did_not_begin(
             assert b" 400 " in first
             writer.write(b"GET /runningpods/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             rest = await reader.read()
-            writer.close()
+            await hang_up(writer)
             assert b"runningpods" not in made.received
             # It is a request to the API server like any other, or nothing at all.
             assert b"HTTP/1.1 403" in rest or not rest.strip(b"no")
@@ -139,7 +133,7 @@ def test_cve_2018_1002102_and_2020_8559_a_kubelet_that_sends_elsewhere(
                 head += "Connection: close\r\n" if path == "log" else UPGRADE
                 writer.write(f"{head}Authorization: Bearer {ADMIN}\r\n\r\n".encode())
                 found = parsed(await reader.readuntil(b"\r\n\r\n"))
-                writer.close()
+                await hang_up(writer)
                 assert first.connections == 1
                 assert other.connections == 0
                 assert "location" not in found.headers
@@ -171,10 +165,10 @@ def test_streams_without_the_right_to(
     target.run(main())
 
 
-@pytest.mark.parametrize("attack", ["reset", "ping", "settings", "open"])
+@pytest.mark.parametrize("attack", ["reset", "ping", "settings", "open", "headers"])
 def test_cve_2019_9512_9514_9515_and_2023_44487_floods(target: Target, attack: str) -> None:
-    """Streams that are opened and reset at once, pings and settings without end, kept a server
-    busy or filled its memory with answers."""
+    """Streams that are opened and reset at once, pings, settings and headers without end, kept a
+    server busy or filled its memory with answers."""
     encoder = hpack.Encoder()
     block = encoder.encode(
         [
@@ -192,13 +186,17 @@ def test_cve_2019_9512_9514_9515_and_2023_44487_floods(target: Target, attack: s
         port = target.server.port
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         writer.write(PREFACE + frame(SETTINGS, 0, 0))
-        began = time.perf_counter()
+        began = time.process_time()  # that of the server, too: it is in this process
         for number in range(STREAMS):
             stream = 2 * number + 1
             if attack == "ping":
                 writer.write(frame(PING, 0, 0, b"12345678"))
             elif attack == "settings":
                 writer.write(frame(SETTINGS, 0, 0))
+            elif (
+                attack == "headers"
+            ):  # CVE-2023-45288: the first of one request, and never the last
+                writer.write(frame(CONTINUATION if number else HEADERS, 0, 1, block))
             else:
                 writer.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, block))
                 if attack == "reset":
@@ -206,10 +204,10 @@ def test_cve_2019_9512_9514_9515_and_2023_44487_floods(target: Target, attack: s
         with contextlib.suppress(OSError, TimeoutError):
             # The server may have had enough, or waits to be read.
             await asyncio.wait_for(writer.drain(), 5)
-        reply = await asyncio.wait_for(target.sent("GET", "/version"), 10)
+        reply = await asyncio.wait_for(target.sent("GET", "/version"), 60)
         assert reply.code == 200
-        assert time.perf_counter() - began < 10
-        writer.close()
+        assert time.process_time() - began < 10
+        await hang_up(writer)
         in_flight = target.server.site.api.in_flight.counts
         assert sum(in_flight.values()) <= 400
 

@@ -61,6 +61,11 @@ TABLE = (
         f"{HERE}.test_requests:test_cve_2019_11253_11254_and_2022_28948_yaml_that_grows",
     ),
     Advisory(
+        "CVE-2019-16276",
+        "a header with a blank before its colon was another one behind a proxy",
+        f"{HERE}.test_credentials:test_headers_that_look_like_others",
+    ),
+    Advisory(
         "CVE-2020-8552",
         "clients made series of metrics as they liked",
         f"{HERE}.test_requests:test_cve_2020_8552_labels_of_metrics_are_not_the_clients",
@@ -86,9 +91,19 @@ TABLE = (
         f"{HERE}.test_streams:test_cve_2020_8562_and_2022_3294_addresses_of_the_servers_own",
     ),
     Advisory(
+        "CVE-2021-3121",
+        "a malformed message of protobuf ended the server",
+        "tests.apiserver.schema.test_protobuf:test_any_bytes_are_read_or_refused",
+    ),
+    Advisory(
         "CVE-2021-25735",
         "validation saw fields of the new node in place of the old one's",
         f"{HERE}.test_admission:test_cve_2021_25735_what_validation_saw_of_a_node",
+    ),
+    Advisory(
+        "CVE-2021-25737",
+        "slices of endpoints led to loopback and to addresses of one link",
+        "tests.apiserver.kinds.network.test_endpoint_slices:test_addresses",
     ),
     Advisory(
         "CVE-2021-25740",
@@ -99,6 +114,11 @@ TABLE = (
         "CVE-2022-1996",
         "other sites were allowed by a pattern that was not anchored",
         f"{HERE}.test_streams:test_cve_2022_1996_other_sites",
+    ),
+    Advisory(
+        "CVE-2022-21698 CVE-2023-45142",
+        "methods that clients made up were labels of metrics",
+        f"{HERE}.test_requests:test_cve_2020_8552_labels_of_metrics_are_not_the_clients",
     ),
     Advisory(
         "CVE-2022-3162",
@@ -118,7 +138,8 @@ TABLE = (
     Advisory(
         "CVE-2023-2727",
         "ephemeral containers passed by the plugin ImagePolicyWebhook",
-        absent="the plugin ImagePolicyWebhook",
+        "tests.apiserver.policy.admission.test_image_policy_webhook:"
+        "test_pods_and_their_ephemeral_containers",
     ),
     Advisory(
         "CVE-2023-2728 CVE-2024-3177",
@@ -129,6 +150,16 @@ TABLE = (
         "CVE-2023-39325 CVE-2023-44487",
         "streams of HTTP/2 that are opened and reset at once",
         f"{HERE}.test_streams:test_cve_2019_9512_9514_9515_and_2023_44487_floods",
+    ),
+    Advisory(
+        "CVE-2023-45288",
+        "headers of HTTP/2 that never end",
+        f"{HERE}.test_streams:test_cve_2019_9512_9514_9515_and_2023_44487_floods",
+    ),
+    Advisory(
+        "CVE-2024-7598",
+        "policies of the network were gone before the pods of a namespace that ends",
+        "tests.agents.controllers.cluster.test_cluster_controllers:test_pods_go_first",
     ),
     Advisory(
         "CVE-2024-28180",
@@ -146,7 +177,7 @@ TABLE = (
         f"{HERE}.test_admission:test_cve_2025_5187_a_node_that_removes_itself",
     ),
     Advisory(
-        "CVE-2025-30204",
+        "CVE-2025-30204 CVE-2025-27144",
         "a token of very many parts",
         f"{HERE}.test_credentials:test_cve_2025_30204_a_token_of_many_parts",
     ),

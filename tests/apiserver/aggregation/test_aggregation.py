@@ -39,6 +39,15 @@ RESOURCES = [
 ]
 
 
+OPENAPI_V2 = {
+    "paths": {
+        "/apis/agg.io/v1/things": {"get": {"schema": {"$ref": "#/definitions/Thing"}}},
+        "/apis/other.io/v1/things": {"get": {"schema": {"$ref": "#/definitions/Other"}}},
+    },
+    "definitions": {"Thing": {"type": "object"}, "Other": {"type": "object"}},
+}
+
+
 class Backend:
     """The other server: tells what it was asked, and with which headers."""
 
@@ -56,6 +65,7 @@ class Backend:
         context.load_verify_locations(self.proxies.file)
         context.verify_mode = ssl.CERT_REQUIRED
         app = web.Application()
+        app.router.add_get("/openapi/v2", self._openapi_v2)
         app.router.add_get("/openapi/v3", self._openapi)
         app.router.add_get("/openapi/v3/apis/agg.io/v1", self._document)
         app.router.add_get("/apis/agg.io/v1", self._resources)
@@ -73,6 +83,9 @@ class Backend:
             yield
         finally:
             await runner.cleanup()
+
+    async def _openapi_v2(self, _request: web.Request) -> web.Response:
+        return web.json_response(OPENAPI_V2)
 
     async def _openapi(self, _request: web.Request) -> web.Response:
         url = "/openapi/v3/apis/agg.io/v1?hash=ABC"
@@ -125,11 +138,11 @@ async def ask(
     return status, json.loads(answer) if answer.startswith(b"{") else answer
 
 
-async def condition(world: World, server: ApiServer, reason: str) -> Obj:
+async def condition(world: World, server: ApiServer, reason: str, name: str = NAME) -> Obj:
     """Return the condition once it has a reason."""
     async with asyncio.timeout(WAIT_S):
         while True:
-            _, found = await ask(world, server, "GET", f"{SERVICES}/{NAME}")
+            _, found = await ask(world, server, "GET", f"{SERVICES}/{name}")
             for each in found["status"].get("conditions") or ():
                 if each["reason"] == reason:
                     return dict(each)
@@ -191,6 +204,29 @@ async def register(world: World, server: ApiServer, backend: Backend) -> None:
     assert (found["status"], found["message"]) == ("True", "all checks passed")
 
 
+def test_what_this_server_serves_is_always_available(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        server = await world.start(options(world.directory))
+        name = "v1.own.io"
+        spec = {"group": "own.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
+        own = {"metadata": {"name": name}, "spec": spec}
+        status, made = await ask(world, server, "POST", SERVICES, own)
+        assert status == 201, made
+        for conditions in ([], [{"type": "Available", "status": "False", "reason": "x"}]):
+            _, stored = await ask(world, server, "GET", f"{SERVICES}/{name}")
+            changed = {**stored, "status": {"conditions": conditions}}
+            status, told = await ask(world, server, "PUT", f"{SERVICES}/{name}/status", changed)
+            assert status == 200, told
+            assert all(each["status"] == "False" for each in told["status"].get("conditions", ()))
+            found = await condition(world, server, "Local", name)
+            assert (found["status"], found["message"]) == (
+                "True",
+                "Local APIServices are always available",
+            )
+
+    run(tmp_path, main)
+
+
 def test_what_another_server_serves(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         backend = Backend(tmp_path)
@@ -205,6 +241,10 @@ def test_what_another_server_serves(tmp_path: Path) -> None:
             assert f"bad status from https://127.0.0.1:{backend.port}" in found["message"]
             status, body = await ask(world, server, "GET", "/apis/agg.io/v1/things")
             assert (status, body) == (503, b"service unavailable\n")
+            _, page = await ask(world, server, "GET", "/metrics")
+            assert f'aggregator_unavailable_apiservice{{name="{NAME}"}} 1'.encode() in page
+            told = f'aggregator_unavailable_apiservice_total{{name="{NAME}",'
+            assert f'{told}reason="FailedDiscoveryCheck"}}'.encode() in page
             status, _ = await ask(world, server, "DELETE", f"{SERVICES}/{NAME}")
             assert status == 200
             await asyncio.wait_for(_gone(world, server), WAIT_S)
@@ -272,3 +312,7 @@ async def _check_documents(world: World, server: ApiServer) -> None:
     url = index["paths"]["apis/agg.io/v1"]["serverRelativeURL"]
     assert url == "/openapi/v3/apis/agg.io/v1?hash=ABC"
     assert (await ask(world, server, "GET", url))[1] == {"openapi": "3.0.0"}
+    _, old = await ask(world, server, "GET", "/openapi/v2")
+    assert "/apis/agg.io/v1/things" in old["paths"]
+    assert "/apis/other.io/v1/things" not in old["paths"]
+    assert old["definitions"]["Thing"] == {"type": "object"}

@@ -374,3 +374,15 @@ def test_a_conversion_that_fails_is_told() -> None:
     live = live_with(owning("a", {"f:data": {}}, apiVersion="broken"))
     error = refused(live, app(data={"b": "1"}), endpoint=CONVERTING)
     assert (error.code, error.message) == (500, "no webhook")
+
+
+def test_an_object_that_does_not_fit_the_version_of_a_manager_is_told() -> None:
+    """Versions of custom resources are not converted, so what one declares another may not."""
+    endpoint = Endpoint(
+        APP, "v1", "App", convert=lambda obj, _version: (obj, OLD_APP), checks_versions=True
+    )
+    live = live_with(owning("a", {"f:data": {}}, apiVersion="v0"))
+    live.pop("spec", None)
+    error = refused(live, app(spec={"replicas": 1}), endpoint=endpoint)
+    told = "failed to convert new object: .spec: field not declared in schema"
+    assert (error.code, error.message) == (500, told)

@@ -146,6 +146,11 @@ def test_every_verb_goes_through_the_version_that_is_asked_for(
         assert status == 200, gone
         status, gone = await ask(world, server, "DELETE", pairs("v2"))
         assert {each["apiVersion"] for each in gone["items"]} == {"c.com/v2"}
+        _, page = await ask(world, server, "GET", "/metrics")
+        told = 'crd_name="pairs.c.com",from_version="v1",succeeded="true",to_version="v2"'
+        assert f"apiserver_crd_conversion_webhook_duration_seconds_count{{{told}}}".encode() in page
+        told = 'failure_type="",result="success"'
+        assert f"apiserver_conversion_webhook_request_total{{{told}}}".encode() in page
         assert (await ask(world, server, "GET", pairs("v1")))[1]["items"] == []
 
     run(tmp_path, main)

@@ -154,3 +154,26 @@ def test_what_is_stored_is_served_by_the_next_server(tmp_path: Path) -> None:
                 )
 
     run(tmp_path, main)
+
+
+def test_what_only_a_version_knows_raises_the_generation(tmp_path: Path) -> None:
+    """Though the stored version keeps nothing of it."""
+
+    async def main(world: World) -> None:
+        server = await world.start()
+        made = definition(n={"type": "integer"})
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        loose = {"name": "v2", "served": True, "schema": {"openAPIV3Schema": anything}}
+        made["spec"]["versions"].append({**loose, "storage": False})
+        await establish(world, server, made)
+        status, stored = await ask(world, server, "POST", TABS, tab("a", n=1))
+        assert status == 201, stored
+        path = f"{TABS}/a".replace("/v1/", "/v2/")
+        for more, generation in (({"z": 1}, 2), ({}, 2)):
+            _, seen = await ask(world, server, "GET", path)
+            seen["spec"] |= more
+            status, told = await ask(world, server, "PUT", path, seen)
+            assert status == 200, told
+            assert (told["spec"], told["metadata"]["generation"]) == ({"n": 1}, generation)
+
+    run(tmp_path, main)

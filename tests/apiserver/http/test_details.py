@@ -8,6 +8,7 @@ from tests.apiserver.support.virtual_time import run
 MAPS = "/api/v1/namespaces/a/configmaps"
 SETS = "/apis/apps/v1/namespaces/a/daemonsets"
 SCALERS = "/apis/autoscaling/v2/namespaces/a/horizontalpodautoscalers"
+PODS = "/api/v1/namespaces/default/pods"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 MERGE = "application/merge-patch+json"
@@ -134,6 +135,30 @@ def test_an_annotation_that_stands_for_a_field_is_in_whole_objects_alone() -> No
         partial = (await api.ask("GET", f"{SETS}/x", accept=PARTIAL)).json
         assert "annotations" not in partial["metadata"]
         assert (await api.ask("GET", f"{SETS}/x")).json == made
+
+    told(story)
+
+
+def test_rows_of_pods_that_have_ended_say_so() -> None:
+    """Clients may leave them out."""
+
+    async def story(api: Api) -> None:
+        account = {"metadata": {"name": "default"}}
+        await api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+        for name in ("ended", "waiting"):
+            spec = {"containers": [{"name": "c", "image": "i"}]}
+            made = await api.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+            assert made.status == 201, made.json
+        ended = {"status": {"phase": "Failed"}}
+        await api.ask("PATCH", f"{PODS}/ended/status", ended, content_type=MERGE)
+        rows = (await api.ask("GET", PODS, accept=TABLE)).json["rows"]
+        condition = {
+            "type": "Completed",
+            "status": "True",
+            "reason": "Failed",
+            "message": "The pod failed.",
+        }
+        assert [row.get("conditions") for row in rows] == [[condition], None]
 
     told(story)
 

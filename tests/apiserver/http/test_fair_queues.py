@@ -173,6 +173,7 @@ def test_pages_and_metrics_tell_what_is_going_on() -> None:
         assert f'{found}priority_level="l"}} ' in page
         assert 'apiserver_flowcontrol_current_limit_seats{priority_level="l"}' in page
         assert 'apiserver_flowcontrol_rejected_requests_total{flow_schema="alice"' in page
+        assert 'apiserver_request_terminations_total{code="429",component="apiserver"' in page
 
     told(story, 4)
 

@@ -393,6 +393,9 @@ def test_metrics() -> None:
             'verb="GET",version="v1"} 1',
             'apiserver_current_inflight_requests{request_kind="readOnly"} 1',
             'apiserver_resource_objects{group="",resource="configmaps"} 1',
+            'etcd_requests_total{group="",operation="create",resource="configmaps"} 1',
+            'etcd_request_duration_seconds_count{group="",operation="create",'
+            'resource="configmaps"} 1',
             'apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 4096',
         ):
             assert line in text, line

@@ -1,6 +1,8 @@
 """Watches: where they begin, what they tell, how they end."""
 
 import asyncio
+import gzip
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -378,5 +380,47 @@ def test_initial_events_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
         await make(api, "d")
         await settled(api, task)
         assert [name for _, name in told_of(kept)] == [*(f"c{each}" for each in range(7)), "d"]
+
+    told(story)
+
+
+LIST_WATCH = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+
+
+def test_only_a_watch_in_the_place_of_a_list_tells_where_it_ends() -> None:
+    async def story(api: Api) -> None:
+        await make(api, "x")
+        listing, first = api.begin("GET", f"{MAPS}?{LIST_WATCH}&allowWatchBookmarks=true")
+        plain, second = api.begin("GET", f"{MAPS}?watch=1&allowWatchBookmarks=true")
+        await settled(api, first, second)
+        assert [each["type"] for each in listing.lines] == ["ADDED", "BOOKMARK"]
+        assert [each["type"] for each in plain.lines] == ["ADDED"]
+
+    told(story)
+
+
+def test_a_watch_in_the_place_of_a_list_is_compressed() -> None:
+    """Each time something is sent it is a member of its own, so that a client need not wait."""
+
+    async def story(api: Api) -> None:
+        await make(api, "x")
+        query = f"{LIST_WATCH}&allowWatchBookmarks=true"
+        packed, first = api.begin("GET", f"{MAPS}?{query}", accept_encoding="gzip")
+        plain, second = api.begin("GET", f"{MAPS}?{query}")
+        other, third = api.begin("GET", f"{MAPS}?watch=1", accept_encoding="gzip")
+        await settled(api, first, second, third)
+        assert packed.header("content-encoding") == "gzip"
+        assert packed.header("vary") == "Accept-Encoding"
+        assert gzip.decompress(packed.body) == plain.body
+        sent = len(packed.body)
+        flushed = packed.body[: packed.body.rindex(b"\x00\x00\xff\xff") + 4]
+        # All of it is there before the member ends, which is where Go's readers wait for the next.
+        assert zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(flushed).endswith(b"}}}\n")
+        await make(api, "y")
+        await settled(api, first, second, third)
+        assert gzip.decompress(packed.body[sent:]) in plain.body
+        assert gzip.decompress(packed.body) == plain.body
+        assert not other.header("content-encoding")
+        assert told_of(other) == [("ADDED", "x"), ("ADDED", "y")]
 
     told(story)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects import fields
 from kvstack.apiserver.objects.fields import FieldSelector, FieldSelectorError, Requirement, parse
 
 names = st.sampled_from(["metadata.name", "status.phase", "type"])
@@ -55,18 +54,3 @@ def test_values_that_fields_must_have() -> None:
     assert selector.exact_value("b") is None
     assert parse("").is_everything
     assert parse("=") == parse("")
-
-
-def test_fields_a_kind_knows() -> None:
-    selector = parse("spec.host=n,metadata.name!=a")
-    known = {"spec.nodeName", "metadata.name"}
-    found = fields.supported(selector, known, aliases={"spec.host": "spec.nodeName"})
-    assert str(found) == "metadata.name!=a,spec.nodeName=n"
-    with pytest.raises(FieldSelectorError) as caught:
-        fields.supported(selector, known)
-    assert str(caught.value) == "field label not supported: spec.host"
-    with pytest.raises(FieldSelectorError) as caught:
-        fields.supported(selector, known, message=fields.UNSUPPORTED_BY_MOST)
-    assert str(caught.value) == (
-        '"spec.host" is not a known field selector: only "metadata.name", "metadata.namespace"'
-    )

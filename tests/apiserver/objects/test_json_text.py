@@ -1,6 +1,7 @@
 """JSON as text: what is read, what is said of the rest, what is written."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.objects.text.json_syntax import DEPTH_MAX, JsonError
-from kvstack.apiserver.objects.text.json_text import RepeatedMembers
+from kvstack.apiserver.objects.text.json_text import HugeNumberError, RepeatedMembers
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),
@@ -100,6 +101,32 @@ def test_depth_is_limited() -> None:
         with pytest.raises(JsonError, match=r"invalid character '\[' exceeded max depth"):
             json_text.parse(b"[" * count + b"]" * count)
     assert json_text.parse(b"[" + b"[]," * 1000 + b"0]")[-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1e-6, "0.000001"),
+        (1.5e-6, "0.0000015"),
+        (1.5e-7, "1.5e-7"),
+        (2.0**63, "9223372036854776000"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+    ],
+)
+def test_floats_are_written_as_go_does(number: float, text: str) -> None:
+    assert json_text.write(number).decode() == text
+    assert json_text.write({"a": [number], "b": "1e+20,"}).decode() == (
+        f'{{"a":[{text}],"b":"1e+20,"}}'
+    )
+
+
+def test_a_number_that_no_float_holds() -> None:
+    told = "json: cannot unmarshal number -1e400 into Go value of type float64"
+    with pytest.raises(HugeNumberError, match=re.escape(told)):
+        json_text.parse(b'{"a":[-1e400]}')
+    assert json_text.has_huge(json_text.parse_with_huge(b'{"a":[-1e400]}'))
+    assert not json_text.has_huge({"a": [1e300, "x", None]})
 
 
 def test_members_that_stand_twice() -> None:

@@ -85,7 +85,6 @@ def test_maps(given_labels: dict[str, str]) -> None:
     selector = labels.from_map(given_labels)
     assert selector.matches(given_labels)
     assert str(selector) == labels.join_labels(given_labels)
-    assert labels.to_map({"matchLabels": given_labels}) == given_labels
 
 
 def test_everything_and_nothing() -> None:
@@ -143,13 +142,6 @@ def test_objects() -> None:
     selector = labels.from_object(OBJECT)
     assert str(selector) == "app=web,!old,tier in (a,b)"
     assert labels.format_object(OBJECT) == "app=web,!old,tier in (a,b)"
-    assert labels.to_object("app=web,!old,tier in (a,b)") == {
-        "matchLabels": {"app": "web"},
-        "matchExpressions": [
-            {"key": "old", "operator": "DoesNotExist"},
-            {"key": "tier", "operator": "In", "values": ["a", "b"]},
-        ],
-    }
     assert labels.validate_object("s", OBJECT) == []
 
 
@@ -188,27 +180,3 @@ def test_values_that_were_stored_before_may_stay() -> None:
     assert labels.validate_object("s", selector, allow_invalid_values=True) == []
     unknown = {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}
     assert labels.validate_object("s", unknown, allow_unknown_operators=True) == []
-
-
-@pytest.mark.parametrize(
-    ("operator", "message"),
-    [
-        ("NotIn", 'operator "NotIn" cannot be converted into the old label selector format'),
-        ("In", 'operator "In" without a single value cannot be converted'),
-        ("Gt", '"Gt" is not a valid selector operator'),
-    ],
-)
-def test_what_the_old_form_cannot_say(operator: str, message: str) -> None:
-    expression = {"key": "a", "operator": operator, "values": ["1", "2"]}
-    with pytest.raises(SelectorError) as caught:
-        labels.to_map({"matchExpressions": [expression]})
-    assert str(caught.value).startswith(message)
-
-
-def test_tables() -> None:
-    assert labels.format_labels({"b": "2", "a": "1"}) == "a=1,b=2"
-    assert labels.format_labels(None) == "<none>"
-    with pytest.raises(SelectorError, match='"gt" isn\'t supported in label selectors'):
-        labels.to_object("a>1")
-    with pytest.raises(SelectorError, match="couldn't parse the selector string"):
-        labels.to_object("a b")

@@ -12,7 +12,7 @@ ANSWERS = list(lines("yaml-answers"))
 TOLD_OTHERWISE = {
     "meta-duplicates/13": "refused for an unknown field before keys are looked at",
     "meta-bodies-yaml/26": "the key is told of in a warning",
-    "meta-bodies-json/42": "a number too large for a float is refused here, there by its type",
+    "meta-bodies-json/42": "a number too large for a float is refused later, by its type",
     "crds-numbers/10": "the same, of a custom resource",
 }
 

@@ -52,7 +52,6 @@ OF_APPS = {"name": "d", "group": "apps", "kind": "deployments"}
          'pods "p" already exists, the server was not able to generate a unique name for the'
          " object",
          {"name": "p", "kind": "pods", "retryAfterSeconds": 1}),
-        (lambda: status.gone("x"), 410, "Gone", "x", None),
         (lambda: status.too_large("limit is 3145728"), 413, "RequestEntityTooLarge",
          "Request entity too large: limit is 3145728", None),
         (lambda: status.unsupported_media_type("x"), 415, "UnsupportedMediaType", "x", None),

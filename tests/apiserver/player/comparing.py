@@ -23,13 +23,15 @@ from tests.apiserver.player.documents import (
     body_of,
     is_plain_bookmark,
     managed_fields,
+    managed_messages,
     plain_table,
     plain_yaml_table,
     without_descriptions,
+    yaml_parts,
 )
 from tests.apiserver.player.filling import PORT_KEYS
 from tests.apiserver.player.learned import Learned, News
-from tests.apiserver.player.values import VOLATILE, Part, is_near_now, second_of, split
+from tests.apiserver.player.values import VOLATILE, Part, is_near_now, split
 
 KEPT_HEADERS = {
     "content-type", "content-length", "warning", "retry-after", "location", "www-authenticate",
@@ -40,7 +42,6 @@ LENGTH = "content-length"
 REVISION_FIELDS = ("/6", "/2", "/3")  # of ObjectMeta, ListMeta and preconditions
 MARKS = {"UID", "RANDOM", "KID", "N"}  # of answers that were shortened
 UNORDERED = {"causes", "resourceRules", "nonResourceRules"}
-SENT_BACK = {"timeAdded", "deletionTimestamp", "lastPhaseTransitionTime"}  # times in later requests
 FIXED_ADDRESSES = {"10.0.0.0", "10.0.0.1"}  # not given, and that of the API server itself
 NODE_PORTS = range(30_000, 32_768)
 OLDEST_S = 1_577_836_900  # of times within protobuf: 2020
@@ -121,6 +122,8 @@ class Comparison:
             self._differ(f"{place}body", body, own)
         elif kind == "text" and "kind: Table" in own:
             self.compare(plain_yaml_table(body), plain_yaml_table(own), place + kind)
+        elif kind == "text" and not self.is_same_text(body, own):
+            self.compare(yaml_parts(body), yaml_parts(own), place + kind)
         elif kind == "json" and self._shortened and "openapi" in body:
             self.compare(body, without_descriptions(own), place + kind)
         elif kind == "protobuf":
@@ -172,10 +175,9 @@ class Comparison:
             self._continue_tokens(recorded, got, place)
         elif (self._shortened and recorded in MARKS and got) or _KEYS_PAGE.fullmatch(place):
             return
-        elif self.is_same_text(recorded, got):
-            if key in SENT_BACK:
-                self.news.own.setdefault(recorded, got)
-        elif key != "message" or self._pieces(recorded) != self._pieces(got):
+        elif not self.is_same_text(recorded, got) and (
+            key != "message" or self._pieces(recorded) != self._pieces(got)
+        ):
             self._differ(place, recorded, got)
 
     def _continue_tokens(self, recorded: str, got: str, place: str) -> None:
@@ -211,7 +213,7 @@ class Comparison:
     def _is_same_part(self, part: Part, own: str) -> bool:
         kind, recorded = part
         if kind == "time":
-            chosen = self._learned.is_given(second_of(recorded))
+            chosen = self._learned.has_chosen(recorded)
             return recorded == own or not (chosen or not is_near_now(own))
         if recorded == "0" or (kind != "token" and self._learned.is_given(recorded)):
             return recorded == own
@@ -263,6 +265,9 @@ class Comparison:
 
     def _trees(self, recorded: Tree | Any, got: Tree | Any, place: str) -> None:
         """Compare messages of protobuf that were taken apart without a schema."""
+        (recorded, managed), (got, own_managed) = managed_messages(recorded), managed_messages(got)
+        if managed or own_managed:
+            self.compare(managed_fields(managed), managed_fields(own_managed), f"{place}/managed")
         if isinstance(recorded, list) and isinstance(got, list) and len(recorded) == len(got):
             for (field, value), (own_field, own) in zip(recorded, got, strict=True):
                 if field != own_field:

@@ -14,6 +14,8 @@ import re
 import struct
 from typing import Any, TypeAlias
 
+import yaml
+
 Tree: TypeAlias = list[tuple[int, Any]]
 
 ENVELOPE = b"k8s\0"
@@ -22,6 +24,7 @@ ADDRESS = "000.0.0.0:00000"  # as long as the recorded address: lengths within p
 AGE = re.compile(r"(\d+(ms|[smhdy]))+")
 _BASE64 = re.compile(r"[\w+/]+=*")
 _YAML_DESCRIPTION = re.compile(r"(?m)^- description: .*\n(?:(?:    .*)?\n)*  ")
+_YAML_MANAGED = re.compile(r"(?m)^( *)managedFields:\n((?:\1- .*\n|\1  .*\n)*)")
 _YAML_AGE = re.compile(r"(?m)^(\s*- )(\d+(?:ms|[smhdy]))+$")
 # Managed fields that are owned anew only when the second has changed.
 STAMPS = {
@@ -31,6 +34,10 @@ STAMPS = {
     "f:lastProbeTime",
     "f:timeAdded",
 }
+# Fields of ObjectMeta and of its ManagedFieldsEntry, and what those of the latter are called.
+_MANAGED_FIELDS = 17
+_ENTRY = {1: "manager", 2: "operation", 3: "apiVersion", 6: "fieldsType", 8: "subresource"}
+_FIELDS_V1 = 7
 _TEXT_WIRE, _VARINT_WIRE = 2, 0
 _FIXED = {1: 8, 5: 4}  # wire type → bytes
 
@@ -176,6 +183,42 @@ def managed_fields(entries: list[Any]) -> Any:
         before = found[name]["fieldsV1"] if name in found else {}
         found[name] = {**entry, "fieldsV1": _union(before, stripped)}
     return found
+
+
+def managed_messages(message: Any) -> tuple[Any, list[Any]]:
+    """Take managedFields out of a message; return the rest, and them as JSON has them.
+
+    Their times are left out. Anything but a message is returned as it is.
+    """
+    if not isinstance(message, list):
+        return message, []
+    rest, entries = [], []
+    for field, value in message:
+        entry = _entry_of(value) if field == _MANAGED_FIELDS else None
+        if entry is None:
+            rest.append((field, value))
+        else:
+            entries.append(entry)
+    return rest, entries
+
+
+def _entry_of(value: Any) -> dict[str, Any] | None:
+    members = dict(value) if isinstance(value, list) else {}
+    entry = {name: members[field] for field, name in _ENTRY.items() if members.get(field)}
+    if entry.get("operation") not in ("Update", "Apply"):
+        return None
+    if _FIELDS_V1 in members:
+        fields = members[_FIELDS_V1]  # a message that looks like a text where it is short
+        text = fields if isinstance(fields, str) else dict(fields)[1]
+        entry["fieldsV1"] = json.loads(text[text.index("{") :])
+    return entry
+
+
+def yaml_parts(text: str) -> dict[str, Any]:
+    """Take managedFields out of objects in YAML; return the rest of the text, and them."""
+    found = [yaml.safe_load(match[2]) for match in _YAML_MANAGED.finditer(text)]
+    rest = _YAML_MANAGED.sub(r"\1managedFields\n", text)
+    return {"text": rest, "objects": [{"managedFields": each} for each in found]}
 
 
 def _without_stamps(fields: dict[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,10 @@ class Learned:
         """Tell whether the requests chose this value."""
         return value in self._given
 
+    def has_chosen(self, time: str) -> bool:
+        """Tell whether the requests chose this time."""
+        return self.is_given(second_of(time))
+
     @property
     def generated(self) -> re.Pattern[str] | None:
         """What finds names that were made from a generateName of this scenario."""

@@ -33,6 +33,7 @@ from tests.apiserver.player.learned import Learned
 from tests.apiserver.player.streams import WatchStream
 from tests.apiserver.player.target import ADMIN_TOKEN, Target
 from tests.apiserver.player.tokens import claims_of
+from tests.apiserver.player.told_times import ToldTimes
 from tests.apiserver.support.hook_server import HookServer
 
 Scenario = dict[str, Any]
@@ -83,7 +84,6 @@ def play(scenario: Scenario, target: Target) -> list[Difference]:
     text = json.dumps(scenario, ensure_ascii=False)
     for placeholder, name in placeholders.items():
         text = text.replace(placeholder, name)
-    _wait_for_early_second(scenario)
     return _Play(json.loads(text), target, hooks).run()
 
 
@@ -95,6 +95,7 @@ class _Play:
         self._hooks = hooks
         self._target = target
         self._learned = Learned()
+        self._times = ToldTimes()
         self._answers: list[dict[str, Any]] = []
         self._watches: list[tuple[int, WatchStream, Step]] = []
         self._differences: list[Difference] = []
@@ -148,6 +149,7 @@ class _Play:
             time.sleep(RETRY_S)
         self._answers.append(got)
         self._keep(number, comparison)
+        self._times.look(step["response"].get("json"), got.get("json"))
 
     @staticmethod
     def _compare_calls(step: Step, calls: list[dict[str, Any]], comparison: Comparison) -> None:
@@ -193,7 +195,8 @@ class _Play:
             earlier = self._answers[step["body_from"]]
             return base64.b64decode(earlier.get("base64", request["base64"]))
         if "json" in request:
-            filled = filler.json(request["json"])
+            timed = self._times.fill(request["json"], self._learned.has_chosen)
+            filled = filler.json(timed)
             return json.dumps(filled, separators=(",", ":"), ensure_ascii=False).encode()
         if "text" in request:
             return filler.text(request["text"]).encode()
@@ -226,6 +229,7 @@ class _Play:
             bookmarks = self._scenario["name"].startswith("watches-bookmark")
             comparison.answers(step["response"], stream.answer, bookmarks=bookmarks)
             self._keep(opened, comparison)
+            self._times.look(*map(_objects_of, (step["response"], stream.answer)))
 
     def _watch_s(self, path: str) -> float:
         wait_s = min(WATCH_S, self._target.options.patience_s)
@@ -233,6 +237,11 @@ class _Play:
         if given is None or int(given[1]) > LONG_TIMEOUT_S:
             return wait_s
         return max(wait_s, int(given[1]) + 3.0)
+
+
+def _objects_of(answer: dict[str, Any]) -> list[Any]:
+    """Return the events of a watch that have their place."""
+    return [each.get("json") for each in answer.get("events", []) if not is_plain_bookmark(each)]
 
 
 def _made(make: dict[str, Any]) -> bytes:
@@ -247,17 +256,6 @@ def _claims(answer: dict[str, Any]) -> Any:
         return claims_of(answer["json"]["status"]["token"])
     except (KeyError, TypeError, ValueError):
         return ABSENT
-
-
-def _wait_for_early_second(scenario: Scenario) -> None:
-    """Answers in YAML and protobuf show managedFields as they are, which seconds tell apart."""
-    shows_seconds = any(
-        "base64" in step["response"] or "managedFields" in step["response"].get("text", "")
-        for step in scenario["steps"]
-    )
-    fraction = time.clock_gettime(time.CLOCK_REALTIME) % 1
-    if shows_seconds and fraction > 0.5:
-        time.sleep(1.01 - fraction)
 
 
 def _compact(store: str) -> None:

@@ -36,6 +36,7 @@ class WatchStream:
         self._ended = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        target.before()
         if sent.get("upgrade") == "websocket":
             self._socket = self._upgraded(target, path, sent)
         else:

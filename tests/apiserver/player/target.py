@@ -8,7 +8,7 @@ import http.client
 import json
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,10 @@ class NoAnswerError(Exception):
 class Target:
     """One server."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, before: Callable[[], object] = lambda: None) -> None:
+        """Reach a server; `before` is called before every request and watch."""
         self.options = options
+        self.before = before
         address = urlsplit(options.url)
         assert address.hostname is not None
         self._tls = address.scheme == "https"
@@ -88,6 +90,7 @@ class Target:
         certificate: Mapping[str, Any] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request; return status, headers, body. Status 0: closed without an answer."""
+        self.before()
         sent = dict(headers)
         if certificate is None and token is not None:
             sent = {"authorization": f"Bearer {token}"} | sent

@@ -135,6 +135,46 @@ def test_updates_of_one_manager_are_one_and_others_are_not() -> None:
     assert places({"managedFields": split_up}, {"managedFields": split_up[:1]}) != []
 
 
+def test_managed_fields_are_joined_in_yaml_too() -> None:
+    def text(*entries: tuple[str, str], labels: str = "{}") -> dict[str, Any]:
+        lines = [
+            f"  - fieldsV1:\n      f:data:\n        f:{field}: {{}}\n    manager: {manager}\n"
+            f"    operation: Update\n"
+            for manager, field in entries
+        ]
+        managed = "  managedFields:\n" + "".join(lines)
+        body = f"metadata:\n  labels: {labels}\n{managed}  name: a\n"
+        return {"status": 200, "headers": {}, "text": body}
+
+    apart, in_one = text(("m", "x"), ("m", "y")), text(("m", "y"), ("m", "x"))
+    assert compared(apart, in_one) == []
+    assert compared(apart, text(("m", "x"))) != []
+    assert compared(apart, text(("m", "x"), ("n", "y"))) != []
+    assert compared(apart, text(("m", "x"), ("m", "y"), labels="{b: c}")) != []
+
+
+def test_managed_fields_are_joined_in_protobuf_too() -> None:
+    def field(number: int, content: bytes) -> bytes:
+        head = number << 3 | 2
+        return (bytes([head]) if head < 128 else bytes([head & 127 | 128, head >> 7])) + (
+            bytes([len(content)]) + content
+        )
+
+    def message(*owned: str, name: bytes = b"a", seconds: int = 1) -> dict[str, Any]:
+        entries = [
+            field(1, b"m") + field(2, b"Update") + field(4, bytes([8, seconds]))
+            + field(7, field(1, b'{"f:data":{"f:%s":{}}}' % each.encode()))
+            for each in owned
+        ]  # fmt: skip
+        meta = field(1, name) + b"".join(field(17, each) for each in entries)
+        body = b"k8s\0" + field(2, field(1, meta))
+        return {"status": 200, "headers": {}, "base64": base64.b64encode(body).decode()}
+
+    assert compared(message("x", "y"), message("y", "x", seconds=2)) == []
+    assert compared(message("x", "y"), message("x")) != []
+    assert compared(message("x"), message("x", name=b"b")) != []
+
+
 def test_a_page_goes_on_at_the_same_place() -> None:
     def token(revision: int, start: str) -> dict[str, str]:
         content = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start})

@@ -55,11 +55,6 @@ TOLERATED = (
         "calls",
         steps=(18,),
     ),
-    Tolerated(
-        "entries of managed fields are ordered by their time: two writes may fall into one second",
-        "crds-life",
-        r"protobuf/2/1/17/.*",
-    ),
 )
 
 

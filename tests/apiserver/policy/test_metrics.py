@@ -4,6 +4,7 @@ from kvstack.apiserver.policy.metrics import (
     AuthorizationWebhookMetrics,
     PolicyMetrics,
     ReloadMetrics,
+    TokenMetrics,
     decision_readings,
 )
 from kvstack.apiserver.policy.ports import Decision
@@ -64,3 +65,21 @@ def test_webhooks_and_reloads() -> None:
     fail_open = f'{prefix}_webhook_evaluations_fail_open_total{{name="w",result="timeout"}} 1'
     assert fail_open in found
     assert f'{prefix}_config_controller_automatic_reloads_total{{status="success"}} 1' in found
+
+
+def test_tokens() -> None:
+    """What was remembered counts as found in no time."""
+    tokens = TokenMetrics()
+    tokens.hits = 3
+    tokens.missed(30_000_000, is_known=True)
+    tokens.missed(1, is_known=False)
+    tokens.waiting = 2
+    found = page(*tokens.readings())
+    prefix = "authentication_token_cache"
+    assert f'{prefix}_request_total{{status="hit"}} 3' in found
+    assert f'{prefix}_request_total{{status="miss"}} 2' in found
+    assert f'{prefix}_request_duration_seconds_bucket{{status="hit",le="0.005"}} 3' in found
+    assert f'{prefix}_request_duration_seconds_bucket{{status="miss",le="0.025"}} 1' in found
+    assert f'{prefix}_fetch_total{{status="ok"}} 1' in found
+    assert f'{prefix}_fetch_total{{status="error"}} 1' in found
+    assert f'{prefix}_active_fetch_count{{status="in_flight"}} 2' in found

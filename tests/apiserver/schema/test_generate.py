@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.apiserver.schema import load
 from kvstack.apiserver.schema.decode import normalize
 from kvstack.apiserver.schema.generate import text_tables
 from kvstack.apiserver.schema.generate.__main__ import main
 from kvstack.apiserver.schema.generate.compiler import compile_tables
 from kvstack.apiserver.schema.generate.go_source import read_package
 from kvstack.apiserver.schema.generate.importer import import_release
-from kvstack.apiserver.schema.load import read_table
 from kvstack.apiserver.schema.resource import Column, Kind
 from kvstack.apiserver.schema.types import Shape
 
@@ -218,7 +218,7 @@ def test_a_release_becomes_text_tables_and_a_table(release: Path, tmp_path: Path
         column_descriptions={"Name": "what it is called"},
         selectable={"foos.apps": {"fields": ["a"], "text": "{kind}: {quoted}"}},
     )
-    table = read_table(compile_tables(target))
+    table = load._read(compile_tables(target)).table()
     row = table.resource("apps", "v1", "foos")
     assert row is not None
     assert table.type_of(Kind("", "v1", "Thing")) is None
@@ -241,7 +241,7 @@ def test_kinds_that_no_document_names_are_added(release: Path, tmp_path: Path) -
     target = tmp_path / "sources"
     import_release(release, target)
     write_by_hand(target, kinds=[["", "v1", "Thing", "apps/v1.FooSpec"]])
-    found = read_table(compile_tables(target)).type_of(Kind("", "v1", "Thing"))
+    found = load._read(compile_tables(target)).table().type_of(Kind("", "v1", "Thing"))
     assert found is not None
     assert found.name == "io.k8s.api.apps.v1.FooSpec"
 

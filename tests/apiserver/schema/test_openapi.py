@@ -9,7 +9,7 @@ import pytest
 
 from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.schema.openapi import v2
-from kvstack.apiserver.schema.openapi.descriptions import NO_DESCRIPTIONS, load_descriptions
+from kvstack.apiserver.schema.openapi.descriptions import Descriptions, load_descriptions
 from kvstack.apiserver.schema.openapi.protobuf import encode_v2, encode_v3
 from kvstack.apiserver.schema.openapi.v3 import Documents
 from kvstack.apiserver.schema.protobuf.leaves import contents
@@ -127,7 +127,7 @@ def test_custom_resources_have_no_protobuf_and_no_strategic_merge() -> None:
     table = load()
     row = custom_row()
     table.add(row)
-    document = Documents(table, [row], "1.37", NO_DESCRIPTIONS).document("apis/example.com/v1")
+    document = Documents(table, [row], "1.37", Descriptions({})).document("apis/example.com/v1")
     text = json.dumps({path: item for path, item in document["paths"].items() if "foos" in path})
     assert "protobuf" not in text
     assert "strategic" not in text

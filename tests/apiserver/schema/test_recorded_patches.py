@@ -25,7 +25,7 @@ from kvstack.apiserver.schema import strategic_merge
 from kvstack.apiserver.schema.decode import DecodeError, decode
 from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.schema.types import Type
-from kvstack.apiserver.schema.unstructured import convert
+from kvstack.apiserver.verbs.forms import from_plain
 from tests.apiserver.schema.recordings import lines
 
 TABLE = load()
@@ -96,12 +96,15 @@ def outcome(step: dict[str, Any], type_: Type) -> Outcome:
         patched, quoted, findings = strategic(step["before"], data, type_)
     else:
         patched, quoted, findings = plain(step, data, is_strict=is_strict)
-    read = convert if step["type"] == "strategic" else decode
+    unknown: list[str] = []
     try:
-        decoded = read(patched, type_)
+        if step["type"] == "strategic":
+            read = from_plain.read(patched, type_)
+            unknown, patched = sorted(read.unknown), read.obj
+        decoded = decode(patched, type_)
     except DecodeError as error:
         raise refusal(quoted, str(error)) from None
-    findings = [*findings, *decoded.unknown]
+    findings = [*findings, *(unknown or decoded.unknown)]
     if findings and step["validation"] == "Strict":
         raise refusal(quoted, f"strict decoding error: {', '.join(findings)}")
     return Outcome(decoded.obj, findings)

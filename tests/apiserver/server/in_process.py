@@ -30,6 +30,7 @@ from kvstore import embed
 from kvstore.client import Store
 from kvstore.runtime.clock import SystemClock
 from kvstore.runtime.log.line_logger import LineLogger
+from tests.support.hanging_up import hang_up
 
 WAIT_S = 60.0
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -123,7 +124,7 @@ class World:
             head += [f"Content-Type: {media_type}", f"Content-Length: {len(body)}"]
         writer.write("\r\n".join([*head, "", ""]).encode() + body)
         answer = await reader.read()
-        writer.close()
+        await hang_up(writer)
         top, _, rest = answer.partition(b"\r\n\r\n")
         if b"transfer-encoding: chunked" in top.lower():
             rest = _joined(rest)

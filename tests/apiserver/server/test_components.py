@@ -13,6 +13,7 @@ from kvstack.apiserver.server.components import ComponentStatuses, Health, ask_p
 from kvstore.client.errors import UnavailableError
 from tests.apiserver.support.memory_store import MemoryStore
 from tests.support.certificates import Authority
+from tests.support.tcp_listener import TcpListener
 
 REFUSED = "dial tcp 127.0.0.1:{port}: connect: connection refused"
 
@@ -25,11 +26,9 @@ async def _component(directory: Path, answer: bytes) -> AsyncIterator[int]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /healthz HTTP/1.0\r\n")
         writer.write(answer)
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with TcpListener(serve, tls=context) as server:
+        yield server.port
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,26 @@ def test_a_round_that_fails_is_tried_again(monkeypatch: Any) -> None:
     assert len(rounds) == 3
 
 
+def test_a_job_that_is_woken_does_not_wait_for_its_period() -> None:
+    rounds: list[asyncio.Event] = [asyncio.Event(), asyncio.Event()]
+
+    async def main() -> None:
+        told = iter(rounds)
+
+        async def often() -> None:
+            next(told).set()
+
+        job = Job("often", often, every_s=60)
+        jobs = Jobs([job], LOG)
+        jobs.start()
+        await rounds[0].wait()
+        job.wake()
+        await rounds[1].wait()
+        await jobs.stop()
+
+    run(main)
+
+
 def test_the_end_of_a_job_is_done_only_if_it_was_begun() -> None:
     told: list[str] = []
 

@@ -247,7 +247,7 @@ def test_a_store_that_does_not_answer_ends_the_start(tmp_path: Path) -> None:
     [
         (
             {"enabled_plugins": ("ImagePolicyWebhook",)},
-            "admission plugins are not supported here: ImagePolicyWebhook",
+            "ImagePolicyWebhook: no config specified",
         ),
         ({"runtime_config": {"foo/v1": "true"}}, "unknown api groups foo/v1"),
     ],

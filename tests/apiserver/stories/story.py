@@ -18,7 +18,6 @@ import gzip
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from urllib.parse import urlsplit
 from tests.apiserver.stories.clients import PROGRAMS
 from tests.apiserver.stories.masks import comparable
 from tests.apiserver.stories.tolerated import compare_of
+from tests.support.servers import free_ports
 
 Story = dict[str, Any]
 Step = dict[str, Any]
@@ -125,7 +125,7 @@ class _Told:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         (folder / "kubeconfig").write_text(json.dumps(_kubeconfig(stage.server)))
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.environment = {
             "PATH": f"{stage.programs}:{os.environ['PATH']}",
             "HOME": str(folder / "home"),
@@ -243,9 +243,3 @@ def _kubeconfig(server: str) -> dict[str, Any]:
         ],
         "current-context": "admin",
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -21,6 +21,11 @@ WEAKER = (
     Weaker("labels are listed in the order of a map", "kubectl label cm one --list", "sorted"),
     Weaker("components are listed as their checks end", "kubectl get cs", "sorted"),
     Weaker(
+        "objects made one after the other are sorted by the second that each was made in",
+        "kubectl get cm --sort-by=.metadata.creationTimestamp",
+        "sorted",
+    ),
+    Weaker(
         "kubectl has refused pods in a map, whose order is drawn", "kubectl drain", "sorted-words"
     ),
     Weaker(

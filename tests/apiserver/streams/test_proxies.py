@@ -16,6 +16,8 @@ from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.streams.backends import Backends, DialError
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from tests.apiserver.server.in_process import World, options, run
+from tests.support.hanging_up import hang_up
+from tests.support.tcp_listener import TcpListener
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
@@ -44,7 +46,6 @@ class Backend:
         first = await reader.readexactly(1)
         if not first.isalpha():
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")  # it was TLS
-            writer.close()
             return
         line = (first + await reader.readline()).decode().split()
         headers: dict[str, str] = {}
@@ -62,7 +63,6 @@ class Backend:
             code, own, answer = ANSWERS.get(path, (200, ["Content-Type: x/y"], b"hello"))
             head = [f"HTTP/1.1 {code} X", *own, f"Content-Length: {len(answer)}", "", ""]
             writer.write("\r\n".join(head).encode() + answer)
-        writer.close()
 
 
 class Story:
@@ -91,7 +91,7 @@ class Story:
         reader, writer = await self.connect(method, path, [*(headers or []), "Connection: close"],
                                             body)  # fmt: skip
         head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
+        await hang_up(writer)
         return head.decode().split("\r\n"), rest
 
     async def connect(
@@ -117,9 +117,8 @@ async def story(world: World, *, to_loopback: bool = True) -> AsyncIterator[Stor
     """Prepare a server with what leads to a backend."""
     given = dataclasses.replace(options(world.directory), proxies_to_loopback=to_loopback)
     told = Story(world, await world.start(given), Backend())
-    backend = await asyncio.start_server(told.backend.serve, "0.0.0.0", 0)
-    port = told.backend.port = backend.sockets[0].getsockname()[1]
-    async with backend:
+    async with TcpListener(told.backend.serve, "0.0.0.0") as backend:
+        port = told.backend.port = backend.port
         addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
         endpoint = {"kubeletEndpoint": {"Port": 1}}
         await told.make(NODES, {"metadata": {"name": "n"}})
@@ -248,16 +247,16 @@ async def _streams(told: Story, node: str) -> None:
     assert head.startswith(b"HTTP/1.1 101 ")
     writer.write(b"abc")
     assert await reader.readexactly(3) == b"ABC"
-    writer.close()
+    await hang_up(writer)
     offered = f"Sec-WebSocket-Protocol: a, {TOKEN},b"
     reader, writer = await told.connect("GET", f"{node}/echo", [*upgrade, offered])
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
     assert told.backend.seen[-1][1]["sec-websocket-protocol"] == "a, b", "the token stays here"
-    writer.close()
+    await hang_up(writer)
     reader, writer = await told.connect("GET", f"{node}/other", upgrade)
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 500 ")
-    writer.close()
+    await hang_up(writer)
 
 
 def _value(head: list[str], name: str) -> str:
@@ -316,18 +315,15 @@ def test_a_name_that_was_checked_is_not_looked_up_again() -> None:
     async def main() -> None:
         async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"hello")
-            writer.close()
 
-        server = await asyncio.start_server(greet, "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
+        async with TcpListener(greet) as server:
+            port = server.port
             backends = Backends(KubeletTls())
             with pytest.raises(DialError):
                 await backends.connect("nowhere.invalid", port, None)
             reader, writer = await backends.connect("nowhere.invalid", port, None, "127.0.0.1")
             assert await reader.read() == b"hello"
-            writer.close()
-            await writer.wait_closed()
+            await hang_up(writer)
 
     asyncio.run(main())
 

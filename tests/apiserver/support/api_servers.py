@@ -5,7 +5,7 @@
         stack.files.client_ca              what signs clients' certificates: (certificate, key)
 
 Tokens are those of the recordings: admin-token, alice-token, bob-token. Every process listens on a
-port the kernel picked, keeps its files in the directory it is given, and is ended by its own id.
+port of the test's own, keeps its files in the directory it is given, and is ended by its own id.
 """
 
 import http.client

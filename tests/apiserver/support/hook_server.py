@@ -144,7 +144,8 @@ def _handler(owner: HookServer) -> type[http.server.BaseHTTPRequestHandler]:
             time.sleep(how.get("delay", 0))
             text = how.get("text", "")
             if "json" in how:
-                text = json.dumps(how["json"]).replace("{uid}", review["request"]["uid"])
+                uid = (review.get("request") or {}).get("uid", "")
+                text = json.dumps(how["json"]).replace("{uid}", uid)
             self._send(how["status"], how.get("headers", {}), text.encode())
 
         def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:

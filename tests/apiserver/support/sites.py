@@ -24,6 +24,7 @@ from kvstack.apiserver.schema.resource import Resource
 from kvstack.apiserver.verbs.environment import Environment, Settings
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import ListenerLimits
+from kvstore.http.serving.local_transport import LocalHead
 from kvstore.http.serving.request import Request
 from kvstore.http.serving.transport import Connection
 from tests.apiserver.support.registries import World, world
@@ -32,24 +33,19 @@ from tests.apiserver.support.stub_policy import AdministratorsOnly, NoAdmission,
 ADMIN = "admin-token"
 
 
-class Headers:
+class Headers(LocalHead):
     """The headers of a request."""
 
     def __init__(self, items: Iterable[tuple[str, str]]) -> None:
         """Take them as they were sent."""
-        self._items = [(name.lower(), value) for name, value in items]
+        super().__init__([(name.lower(), value) for name, value in items])
 
-    def get(self, name: str) -> str | None:
-        """Return the first of a name."""
-        return next((value for each, value in self._items if each == name), None)
 
-    def get_all(self, name: str) -> list[str]:
-        """Return all of a name."""
-        return [value for each, value in self._items if each == name]
+@dataclass
+class Running:
+    """Who runs a handler: a task of its own."""
 
-    def items(self) -> list[tuple[str, str]]:
-        """Return all."""
-        return list(self._items)
+    task: asyncio.Task[None]
 
 
 @dataclass
@@ -140,7 +136,7 @@ class Api:
         kept = Kept()
         request = self.request(method, target, body, token, headers)
         task = asyncio.ensure_future(self.site.api(request, kept.answer))
-        kept.answer.task = task
+        kept.answer.waiting = Running(task)
         return kept, task
 
     @staticmethod

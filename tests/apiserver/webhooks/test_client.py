@@ -2,8 +2,7 @@
 
 import asyncio
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kvstack.apiserver.webhooks.places import Place, place_of, service_of
 from kvstack.apiserver.webhooks.services import ENDPOINTS, SERVICES, SLICES, ServiceError, Services
 from tests.apiserver.policy.views import FakeView
 from tests.apiserver.support.hook_server import HookServer
+from tests.support.tcp_listener import TcpListener
 
 Obj = dict[str, Any]
 TIMEOUT_S = 10.0
@@ -54,34 +54,6 @@ def run(main: Callable[[WebhookClient], Awaitable[None]], view: FakeView | None 
             await client.close()
 
     asyncio.run(body())
-
-
-@asynccontextmanager
-async def serving(
-    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[int]:
-    """Serve connections on loopback; yields the port."""
-    open_ones: set[asyncio.Task[None]] = set()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await answer(reader, writer)
-            writer.close()
-            await writer.wait_closed()
-        except (OSError, asyncio.IncompleteReadError):
-            writer.transport.abort()  # the client went first
-            await asyncio.sleep(0)
-
-    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(handle(reader, writer))
-        open_ones.add(task)
-
-    server = await asyncio.start_server(begin, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        await asyncio.wait(open_ones)  # everybody has been here once
 
 
 async def ask(client: WebhookClient, where: Place, **more: Any) -> Answer:
@@ -139,12 +111,12 @@ def test_what_takes_too_long_or_is_too_large_is_given_up() -> None:
             await writer.drain()
 
     async def main(client: WebhookClient) -> None:
-        async with serving(hang) as port:
-            url = f"http://127.0.0.1:{port}/slow"
+        async with TcpListener(hang) as server:
+            url = f"http://{server.endpoint}/slow"
             told = await refusal(client, Place(url), timeout_s=0.5)
             assert told == f'Post "{url}?timeout=1s": context deadline exceeded'
-        async with serving(flood) as port:
-            told = await refusal(client, Place(f"http://127.0.0.1:{port}/"), bytes_max=1_000_000)
+        async with TcpListener(flood) as server:
+            told = await refusal(client, Place(f"http://{server.endpoint}/"), bytes_max=1_000_000)
             assert told == "the answer has more than 1000000 bytes"
 
     run(main)
@@ -163,8 +135,8 @@ def test_connections_are_kept_and_replaced() -> None:
         await reader.read(1)  # the next request is not answered
 
     async def main(client: WebhookClient) -> None:
-        async with serving(answer) as port:
-            where = Place(f"http://127.0.0.1:{port}/")
+        async with TcpListener(answer) as server:
+            where = Place(f"http://{server.endpoint}/")
             for _ in range(3):
                 assert (await ask(client, where)).body == b"{}"
             assert connections == 3
@@ -189,8 +161,8 @@ def test_what_is_no_answer_is_an_error(answer: bytes, told: str) -> None:
         await writer.drain()
 
     async def main(client: WebhookClient) -> None:
-        async with serving(serve) as port:
-            assert told in await refusal(client, Place(f"http://127.0.0.1:{port}/"))
+        async with TcpListener(serve) as server:
+            assert told in await refusal(client, Place(f"http://{server.endpoint}/"))
 
     run(main)
 
@@ -262,9 +234,9 @@ def test_a_service_is_dialled_by_its_name_in_the_cluster() -> None:
     view = FakeView()
 
     async def main(client: WebhookClient) -> None:
-        async with serving(answer) as port:
+        async with TcpListener(answer) as server:
             view.put(SERVICES, service("hook", 80))
-            view.put(SLICES, slice_of("hook", "127.0.0.1", port))
+            view.put(SLICES, slice_of("hook", "127.0.0.1", server.port))
             found = await ask(client, Place("http://hook.a.svc:80/"))
             assert found.body == b"Host: hook.a.svc"
             told = await refusal(client, Place("http://none.a.svc:80/"))

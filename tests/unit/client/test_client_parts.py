@@ -42,9 +42,9 @@ def test_those_who_come_meanwhile_share_the_next_question() -> None:
     async def scenario() -> None:
         asked = Asked()
         question = SharedQuestion(asked)
-        first = [asyncio.create_task(question.answer()) for _ in range(3)]
+        first = [asyncio.ensure_future(question.answer()) for _ in range(3)]
         await settle()
-        later = [asyncio.create_task(question.answer()) for _ in range(4)]
+        later = [asyncio.ensure_future(question.answer()) for _ in range(4)]
         await settle()
         assert asked.count == 1
         asked.open[0].set_result(10)
@@ -54,7 +54,7 @@ def test_those_who_come_meanwhile_share_the_next_question() -> None:
         assert not any(each.done() for each in later)
         asked.open[1].set_result(11)
         assert await asyncio.gather(*later) == [11] * 4
-        again = asyncio.create_task(question.answer())
+        again = asyncio.ensure_future(question.answer())
         await settle()
         asked.open[2].set_result(12)
         assert await again == 12
@@ -66,9 +66,9 @@ def test_a_question_that_fails_fails_for_those_who_shared_it() -> None:
     async def scenario() -> None:
         asked = Asked()
         question = SharedQuestion(asked)
-        first = [asyncio.create_task(question.answer()) for _ in range(3)]
+        first = [asyncio.ensure_future(question.answer()) for _ in range(3)]
         await settle()
-        later = asyncio.create_task(question.answer())
+        later = asyncio.ensure_future(question.answer())
         await settle()
         asked.open[0].set_exception(UnavailableError("nobody"))
         results = await asyncio.gather(*first, return_exceptions=True)
@@ -85,7 +85,7 @@ def test_a_cancelled_caller_does_not_disturb_others() -> None:
     async def scenario() -> None:
         asked = Asked()
         question = SharedQuestion(asked)
-        tasks = [asyncio.create_task(question.answer()) for _ in range(3)]
+        tasks = [asyncio.ensure_future(question.answer()) for _ in range(3)]
         await settle()
         tasks[0].cancel()
         await settle()
@@ -104,7 +104,7 @@ def test_an_error_of_ours_is_not_kept_back() -> None:
         with pytest.raises(ZeroDivisionError):
             await question.answer()
         asked = SharedQuestion(Asked())
-        waiting = asyncio.create_task(asked.answer())
+        waiting = asyncio.ensure_future(asked.answer())
         await settle()
         asked.close()
         with pytest.raises(ClosedError):

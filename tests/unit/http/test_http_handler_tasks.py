@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvstore.http.serving.handler_tasks import HandlerTasks, Spare
+from kvstore.http.serving.handler_tasks import HandlerTasks, Parked, Spare
 
 Errors = list[BaseException | None]
 
@@ -20,9 +20,9 @@ class Stepper:
         self.tasks = HandlerTasks(asyncio.get_running_loop())
         self.ends: Errors = []
 
-    def begin(self, coroutine: Coroutine[Any, Any, None]) -> Spare | None:
+    def begin(self, coroutine: Coroutine[Any, Any, None]) -> Spare | Parked | None:
         """Begin a handler in a callback of the loop, where there is no current task."""
-        outcome: list[Spare | BaseException | None] = []
+        outcome: list[Spare | Parked | BaseException | None] = []
 
         def step() -> None:
             assert asyncio.current_task() is None

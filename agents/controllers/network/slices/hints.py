@@ -72,18 +72,27 @@ def is_automatic(service: Object) -> bool:
     return False
 
 
+def capacity_of(node: Object | None) -> tuple[str, str] | None:
+    """Return zone and CPU of a ready node that pods are meant for; None: it does not count."""
+    if node is None:
+        return None
+    labels = node["metadata"].get("labels") or {}
+    status = node.get("status") or {}
+    if any(each in labels for each in _EXCLUDED):
+        return None
+    if not conditions.is_true(status.get("conditions"), "Ready"):
+        return None
+    return labels.get(ZONE_LABEL, ""), (status.get("allocatable") or {}).get("cpu", "0")
+
+
 def cpu_shares(nodes: Iterable[Object]) -> dict[str, float]:
     """Return each zone's share of the CPU of ready nodes; empty: not enough is known."""
     by_zone: dict[str, int] = {}
     for node in nodes:
-        labels = node["metadata"].get("labels") or {}
-        status = node.get("status") or {}
-        if any(each in labels for each in _EXCLUDED):
+        found = capacity_of(node)
+        if found is None:
             continue
-        if not conditions.is_true(status.get("conditions"), "Ready"):
-            continue
-        zone = labels.get(ZONE_LABEL)
-        cpu = parse((status.get("allocatable") or {}).get("cpu", "0")).milli_value()
+        zone, cpu = found[0], parse(found[1]).milli_value()
         if not zone or not cpu:
             return {}
         by_zone[zone] = by_zone.get(zone, 0) + cpu

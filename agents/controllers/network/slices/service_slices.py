@@ -31,6 +31,7 @@ from kvstack.agents.controllers.network.service_pods import (
 from kvstack.agents.controllers.network.slices.hints import (
     ZONE_LABEL,
     Hints,
+    capacity_of,
     cpu_shares,
     is_automatic,
 )
@@ -96,7 +97,8 @@ class ServiceSlices(BaseController):
         self._limit = limit
         self._trigger_times = TriggerTimes()
         self._hints = Hints()
-        self._shares: dict[str, float] = {}
+        self._shares: dict[str, float] | None = None
+        """Of the CPU, by zone, when they last concerned a service."""
         self._own: dict[str, dict[str, set[str]]] = {}
         """Of each service: own versions of its slices, by uid; empty: deleted."""
 
@@ -221,14 +223,17 @@ class ServiceSlices(BaseController):
 
     def _keys_of_node(self, old: Object | None, new: Object | None, view: View) -> Iterable[str]:
         """Give the services whose endpoints a node's zone or CPU changes."""
+        if capacity_of(old) == capacity_of(new):
+            return
+        automatic = [key_of(each) for each in view.list(SERVICES) if is_automatic(each)]
+        if not automatic:
+            self._shares = None
+            return
         shares = cpu_shares(view.list(NODES))
         are_others = shares != self._shares
         self._shares = shares
-        if not are_others:
-            return
-        for service in view.list(SERVICES):
-            if is_automatic(service):
-                yield key_of(service)
+        if are_others:
+            yield from automatic
 
 
 def service_of_slice(each: Object) -> tuple[str, ...]:

@@ -144,6 +144,19 @@ class CriRuntime:
         known = self._sandboxes.get(uid)
         return known[-1].address if known else ""
 
+    def has_sandbox(self, uid: str) -> bool:
+        """Whether a sandbox of a pod is ready."""
+        known = self._sandboxes.get(uid)
+        return known is not None and known[-1].is_ready
+
+    async def use_ranges(self, ranges: Sequence[str]) -> None:
+        """Tell the engine from which ranges pods have addresses."""
+        network = cri.NetworkConfig(pod_cidr=",".join(ranges))
+        request = cri.UpdateRuntimeConfigRequest(
+            runtime_config=cri.RuntimeConfig(network_config=network)
+        )
+        await self._quietly("UpdateRuntimeConfig", request, cri.UpdateRuntimeConfigResponse())
+
     # What the engine has.
 
     async def _keep_looking(self) -> None:
@@ -316,6 +329,21 @@ class CriRuntime:
             "ListImages", cri.ListImagesRequest(), cri.ListImagesResponse
         )
         return [_image(each) for each in answer.images]
+
+    async def image_place(self) -> Path | None:
+        """Return where the engine has its images."""
+        try:
+            answer = await self._image_client.call(
+                "ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse
+            )
+        except CriError as error:
+            self._logger.warning("the engine does not say where images are", error=error.text)
+            return None
+        for each in answer.image_filesystems:
+            place = Path(each.fs_id.mountpoint)
+            if await asyncio.to_thread(place.is_dir):
+                return place
+        return None
 
     async def remove_image(self, image_id: str) -> None:
         """Remove an image."""

@@ -7,6 +7,8 @@ ROOT/pods/<uid>/containers/<name>/<attempt>/
     launch.json     what its shim starts        socket     how the shim is spoken to
     record.json     what is known of it         exit.json  how it ended
     layer/          what it wrote               message    its last words
+
+What the containers of a pod share is in `sandboxes`.
 """
 
 import asyncio
@@ -27,10 +29,11 @@ from kvstack.agents.kubelet.runtime.process import sessions, shims
 from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
+from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE, PodNetwork
+from kvstack.agents.kubelet.runtime.process.sandboxes import Sandboxes, probe_network
 from kvstack.agents.kubelet.runtime.process.shim.main import EXIT
 from kvstack.agents.kubelet.runtime.process.shim.privileges import granted
 from kvstack.agents.kubelet.runtime.runtime import (
-    ConnectError,
     Container,
     Image,
     ImageMissingError,
@@ -40,6 +43,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Usage,
     Wanted,
 )
+from kvstore.errors import ConfigError
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _RECORD: Final = "record.json"
@@ -49,10 +53,17 @@ _PAUSE: Final = "POD"
 """Name of the container that holds the process namespace of a pod, as no other can be named."""
 _KILLED: Final = 137
 _NOT_HONOURED: Final = (
-    *("hostUsers", "runtimeClassName", "sysctls", "seLinuxOptions", "appArmorProfile"),
+    *("hostUsers", "runtimeClassName", "seLinuxOptions", "appArmorProfile"),
     *("procMount", "recursiveReadOnly", "hugepages", "Localhost"),
 )
 _NEEDS_CGROUPS: Final = "limits"
+_NEEDS_NETWORK: Final = "sysctls"
+_NO_RANGE: Final = (
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
+    "message:the node has no range of addresses for pods (spec.podCIDR)"
+)
+SHARED, BRIDGE, AUTOMATIC = "host", "bridge", "auto"
+"""How pods are connected: they share the node's network; each has its own; its own if it can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,11 @@ class ProcessOptions:
     """Whether containers end when this process does, however it ends."""
     cgroup: str = "kubepods"
     """Under which containers are."""
+    node_ip: str = ""
+    """The address of pods that share the node's network."""
+    network: str = SHARED
+    state: Path = STATE
+    """What nodes of this machine have in common."""
 
 
 class _Running:
@@ -83,7 +99,6 @@ class ProcessRuntime:
     name: Final = "process"
     version: Final = "1.0"
     pulls_images: Final = False
-    has_network: Final = False
 
     def __init__(
         self,
@@ -104,10 +119,24 @@ class ProcessRuntime:
         self._pauses: dict[str, Container] = {}
         self._groups: dict[str, str] = {}  # of control, by uid of the pod
         self._lifeline = (-1, -1)
+        self._network = PodNetwork(str(options.root), options.state)
+        self._sandboxes = Sandboxes(
+            options.root / "pods",
+            options.state,
+            self._network,
+            outlives_node=not options.ends_with_node,
+        )
+        self._may_connect = False
 
     async def open(self) -> None:
         """Find the containers that were started before; ConfigError: none can be made here."""
         await asyncio.to_thread(shims.probe)
+        if self._options.network != SHARED:
+            problem = await asyncio.to_thread(probe_network)
+            if problem and self._options.network == BRIDGE:
+                raise ConfigError(f"networks for pods cannot be made here: {problem}")
+            self._may_connect = not problem
+        await asyncio.to_thread(self._sandboxes.open)
         await asyncio.to_thread(self.cgroups.probe, self._options.cgroup)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
@@ -134,14 +163,29 @@ class ProcessRuntime:
             if descriptor >= 0:
                 os.close(descriptor)
         self._lifeline = (-1, -1)
+        await asyncio.to_thread(self._sandboxes.close)
 
     def problem(self) -> str:
         """Return why the node is not ready because of it."""
-        return ""
+        is_missing = self._options.network == BRIDGE and self._network.network is None
+        return _NO_RANGE if is_missing else ""
 
     def unsupported(self, field: str) -> bool:
         """Whether a field of pods cannot be honoured."""
-        return field in _NOT_HONOURED or (field == _NEEDS_CGROUPS and not self.cgroups.is_usable)
+        if field == _NEEDS_CGROUPS:
+            return not self.cgroups.is_usable
+        if field == _NEEDS_NETWORK:
+            return not self._may_connect
+        return field in _NOT_HONOURED
+
+    async def use_ranges(self, ranges: Sequence[str]) -> None:
+        """Take the ranges of the node from which pods have addresses."""
+        self._network.use_ranges(ranges)
+
+    @property
+    def has_network(self) -> bool:
+        """Whether pods have addresses of their own."""
+        return self._may_connect and self._network.network is not None
 
     def pod_uids(self) -> Collection[str]:
         """Return the pods of which there is anything."""
@@ -156,16 +200,27 @@ class ProcessRuntime:
         return self._containers.get(uid, ())
 
     def address(self, uid: str) -> str:
-        """Return nothing: pods have their node's address."""
-        return ""
+        """Return the address of a pod; empty: it has no sandbox."""
+        held = self._sandboxes.get(uid)
+        return "" if held is None else held.address or self._options.node_ip
+
+    def has_sandbox(self, uid: str) -> bool:
+        """Whether what a pod's containers share is there."""
+        return self._sandboxes.get(uid) is not None
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
-        """Start what holds the process namespace, if the pod's containers share one."""
-        lost = False
+        """Make the namespaces of a pod; raises StartError."""
+        lost = await self._sandboxes.make(sandbox, has_network=self.has_network)
+        if sandbox.cgroup and self.cgroups.is_usable:
+            try:
+                await asyncio.to_thread(self.cgroups.make, sandbox.cgroup, sandbox.limits)
+            except OSError as error:
+                raise StartError("FailedCreatePodSandBox", str(error)) from error
+            self._groups[sandbox.uid] = sandbox.cgroup
         if sandbox.shares_pids and not sandbox.has_host_pids:
             known = self._pauses.get(sandbox.uid)
             if known is None or not known.is_running:
-                lost = known is not None
+                lost = lost or known is not None
                 attempt = 0 if known is None else known.attempt + 1
                 await self._start(Wanted(sandbox, _PAUSE, attempt, _PAUSE), None)
         return lost
@@ -187,6 +242,11 @@ class ProcessRuntime:
         """Return the images of the node's folder."""
         return [_shown(each) for each in await asyncio.to_thread(self._images.all)]
 
+    async def image_place(self) -> Path | None:
+        """Return the node's folder."""
+        place = self._images.directory
+        return place if await asyncio.to_thread(place.is_dir) else None
+
     async def remove_image(self, image_id: str) -> None:
         """Do nothing: the folder is its owner's."""
 
@@ -203,12 +263,17 @@ class ProcessRuntime:
     async def _start(self, wanted: Wanted, image: StoredImage | None) -> Container:
         uid = wanted.sandbox.uid
         directory = self._directory(uid, wanted.name, wanted.attempt)
-        spec = await self._spec(wanted, image, directory)
+        held = self._sandboxes.get(uid)
+        if held is None:
+            raise StartError("RunContainerError", "the pod has no sandbox")
+        namespaces = held.flags()
+        spec = {**await self._spec(wanted, image, directory), "namespaces": namespaces}
         try:
             await asyncio.to_thread(self._prepare, directory, wanted, spec)
         except OSError as error:
             raise StartError("CreateContainerError", str(error)) from error
-        process, pid = await shims.launch(directory, spec, self._lifeline[0])
+        descriptors = [each for each, _ in namespaces]
+        process, pid = await shims.launch(directory, spec, self._lifeline[0], descriptors)
         container = Container(
             f"{uid}-{wanted.name}-{wanted.attempt}",
             uid,
@@ -295,8 +360,7 @@ class ProcessRuntime:
             "filters_calls": security.seccomp != "Unconfined" and not security.is_privileged,
             "read_only_root": security.has_read_only_root,
             "host_pids": sandbox.has_host_pids,
-            "host_ipc": sandbox.has_host_ipc,
-            "host_names": sandbox.has_host_network,
+            "shm": "/dev/shm" if sandbox.has_host_ipc else str(self._sandboxes.shm(sandbox.uid)),
             "pid_of": self._pid_of(wanted),
             "pauses": image is None,
             "cgroups": [],
@@ -371,14 +435,8 @@ class ProcessRuntime:
         return running
 
     async def connect(self, uid: str, port: int) -> Stream:
-        """Connect with a port of the node's loopback: pods share its network."""
-        try:
-            return await asyncio.open_connection("127.0.0.1", port)
-        except OSError as error:
-            raise ConnectError(
-                f"failed to connect to localhost:{port}: dial tcp4 127.0.0.1:{port}: "
-                "connect: connection refused"
-            ) from error
+        """Connect with a port of a pod's loopback; raises ConnectError."""
+        return await self._sandboxes.connect(uid, port)
 
     async def usage(self) -> Sequence[Usage]:
         """Return what the containers that run use; nothing without control groups."""
@@ -405,6 +463,7 @@ class ProcessRuntime:
                     used.major_page_faults,
                     size.bytes,
                     size.inodes,
+                    used.processes,
                 )
             )
         return found
@@ -425,13 +484,16 @@ class ProcessRuntime:
                     return
 
     async def stop_sandbox(self, uid: str) -> None:
-        """End what held the process namespace."""
+        """End what held the process namespace, and the others."""
         if (pause := self._pauses.get(uid)) is not None:
             await self.stop(pause.id, 0)
+        if self._sandboxes.get(uid) is not None:
+            await asyncio.to_thread(self._sandboxes.remove, uid)
 
     async def remove_pod(self, uid: str) -> None:
         """Forget a pod of which nothing runs, and its files."""
         await self.stop_sandbox(uid)
+        await asyncio.to_thread(self._sandboxes.remove, uid)
         self._containers.pop(uid, None)
         self._pauses.pop(uid, None)
         if (group := self._groups.pop(uid, "")) and self.cgroups.is_usable:

@@ -28,13 +28,16 @@ _PACKAGES: Final = str(Path(kvstack.__path__[0]).parent)
 
 
 async def launch(
-    directory: Path, spec: dict[str, Any], lifeline: int
+    directory: Path, spec: dict[str, Any], lifeline: int, descriptors: Sequence[int] = ()
 ) -> tuple[asyncio.subprocess.Process, int]:
-    """Start a container; return its shim and the container's process id; raises StartError."""
+    """Start a container; return its shim and the container's process id; raises StartError.
+
+    descriptors: which the specification names, too.
+    """
     file = directory / LAUNCH
     file.write_text(json.dumps(spec))
     reader, writer = os.pipe()
-    passed = (writer,) if lifeline < 0 else (writer, lifeline)
+    passed = [writer, *descriptors, *([] if lifeline < 0 else [lifeline])]
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _PACKAGES),

@@ -21,6 +21,7 @@ from kvstack.apiserver.policy.admission.policies.evaluation import (
     Shown,
     scene_bindings,
 )
+from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
 from kvstack.apiserver.policy.admission.policies.parameters import (
     FindKind,
     ParameterError,
@@ -105,9 +106,15 @@ class MutatingAdmissionPolicy:
     name = "MutatingAdmissionPolicy"
 
     def __init__(
-        self, view: ObjectView, live: LiveObjects, authorizer: Authorizer, find: FindKind
+        self,
+        view: ObjectView,
+        live: LiveObjects,
+        authorizer: Authorizer,
+        find: FindKind,
+        checks: PolicyChecks,
     ) -> None:
         """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
+        self._checks: Final = checks
         self._policies: Final = Policies(view, MUTATING)
         self._namespaces: Final = Namespaces(view, live)
         self._parameters: Final = Parameters(view, live, find)
@@ -146,7 +153,9 @@ class MutatingAdmissionPolicy:
                     continue
                 namespace = await self._namespaces.of(request)
                 for param in params:
-                    run = _Run(policy, binding, place, param, namespace, shown, answers)
+                    run = _Run(
+                        policy, binding, place, param, namespace, shown, answers, self._checks
+                    )
                     await run.all(rounds, refusals)
         rounds.left = json_text.copied(request.object)
         refusals.close()
@@ -169,6 +178,7 @@ class _Run:
     namespace: Obj | None
     shown: Shown
     answers: Answers
+    checks: PolicyChecks
 
     async def all(self, rounds: _Rounds, refusals: _Refusals) -> None:
         """Run the mutations; raises ApiError."""
@@ -192,11 +202,14 @@ class _Run:
         for mutation in policy.spec.get("mutations") or ():
             if request.object is None:
                 continue
+            began_ns = self.checks.now_ns()
             try:
                 is_changed = await self._mutate(mutation)
             except (PatchError, OutOfBudgetError) as error:
+                self.checks.add(policy.name, self.binding.name, str(error), began_ns)
                 refusals.add(policy, self.binding, error, _INVALID)
                 continue
+            self.checks.add(policy.name, self.binding.name, "", began_ns)
             if is_changed:
                 rounds.require()
                 request.wants_second_round = True

@@ -20,6 +20,7 @@ from kvstack.apiserver.policy.admission.policies.evaluation import (
     Shown,
     scene_bindings,
 )
+from kvstack.apiserver.policy.admission.policies.metrics import ALLOW, DENY, PolicyChecks
 from kvstack.apiserver.policy.admission.policies.parameters import (
     FindKind,
     ParameterError,
@@ -60,6 +61,8 @@ class _Denial(NamedTuple):
     reason: str = ""
     is_annotation: bool = False
     """Whether it is about an annotation for the audit log."""
+    error: str = ""
+    """Why it could not be run; empty: it is not met."""
 
 
 class _Findings(NamedTuple):
@@ -67,13 +70,16 @@ class _Findings(NamedTuple):
 
     denials: list[_Denial]
     annotations: list[tuple[str, str]]
+    ignored: list[str]
+    """What went wrong and is to be ignored."""
 
 
 class _Verdict:
     """What all policies say of a request."""
 
-    def __init__(self, request: AdmissionRequest) -> None:
+    def __init__(self, request: AdmissionRequest, checks: PolicyChecks) -> None:
         self._request = request
+        self._checks = checks
         self._refusal: ApiError | None = None
         self._failures: list[Obj] = []
         self._annotations: dict[str, list[str]] = {}
@@ -95,14 +101,19 @@ class _Verdict:
             what = "policy" if binding is None else "binding"
             self.deny(policy, binding, f"failed to configure {what}: {error}")
 
-    def add(self, policy: Policy, binding: Binding, found: _Findings) -> None:
+    def add(self, policy: Policy, binding: Binding, found: _Findings, began_ns: int) -> None:
         actions = binding.spec.get("validationActions") or ()
+        count = self._checks.add
+        for error in found.ignored:
+            count(policy.name, binding.name, error, began_ns, ALLOW)
         for each in found.denials:
             if each.is_annotation:
                 self.deny(policy, binding, each.message)
+                count(policy.name, binding.name, each.error, began_ns, DENY)
                 continue
             for action in actions:
                 self._act(action, policy, binding, each, actions)
+                count(policy.name, binding.name, each.error, began_ns, action.lower())
         for name, value in found.annotations:
             values = self._annotations.setdefault(f"{policy.name}/{name}", [])
             if value not in values:
@@ -151,9 +162,15 @@ class ValidatingAdmissionPolicy:
     name = "ValidatingAdmissionPolicy"
 
     def __init__(
-        self, view: ObjectView, live: LiveObjects, authorizer: Authorizer, find: FindKind
+        self,
+        view: ObjectView,
+        live: LiveObjects,
+        authorizer: Authorizer,
+        find: FindKind,
+        checks: PolicyChecks,
     ) -> None:
         """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
+        self._checks: Final = checks
         self._policies: Final = Policies(view, VALIDATING)
         self._namespaces: Final = Namespaces(view, live)
         self._parameters: Final = Parameters(view, live, find)
@@ -169,7 +186,7 @@ class ValidatingAdmissionPolicy:
         return self._ask(request, concerned) if concerned else None
 
     async def _ask(self, request: AdmissionRequest, concerned: Sequence[Concerned]) -> None:
-        verdict = _Verdict(request)
+        verdict = _Verdict(request, self._checks)
         shown = Shown(request)
         answers = Answers(self._authorizer, request.user)
         for policy, place in concerned:
@@ -196,8 +213,9 @@ class ValidatingAdmissionPolicy:
                 namespace = await self._namespaces.of(request)
                 for param in params:
                     bindings = scene_bindings(request, place, objects, param, namespace, answers)
+                    began_ns = self._checks.now_ns()
                     found = await answers.settled(partial(_findings, policy, bindings))
-                    verdict.add(policy, binding, found)
+                    verdict.add(policy, binding, found, began_ns)
         verdict.close()
 
     async def _is_bound(self, binding: Binding, request: AdmissionRequest) -> bool:
@@ -216,36 +234,44 @@ def _findings(policy: Policy, bindings: dict[str, Any]) -> _Findings:
         if matched.error:
             return _failed(policy, matched.error)
         if not matched.is_match:
-            return _Findings([], [])
+            return _Findings([], [], [])
     budget = Budget(BINDING_MAX)
+    ignored: list[str] = []
     try:
-        denials = list(_denials(policy, Scene(policy, dict(bindings), budget)))
+        denials = list(_denials(policy, Scene(policy, dict(bindings), budget), ignored))
         scene = Scene(policy, dict(bindings), Budget(BINDING_MAX))
         annotations = list(_annotations(policy, scene, denials))
     except OutOfBudgetError as error:
         return _failed(policy, str(error))
-    return _Findings(denials, annotations)
+    return _Findings(denials, annotations, ignored)
 
 
 def _failed(policy: Policy, message: str) -> _Findings:
-    return _Findings([] if policy.ignores_failure else [_Denial(0, message)], [])
+    if policy.ignores_failure:
+        return _Findings([], [], [message])
+    return _Findings([_Denial(0, message, error=message)], [], [])
 
 
-def _denials(policy: Policy, scene: Scene) -> Iterator[_Denial]:
+def _denials(policy: Policy, scene: Scene, ignored: list[str]) -> Iterator[_Denial]:
     validations = policy.spec.get("validations") or ()
     results = [
         (each, scene.evaluate(each.get("expression", "").strip(), BOOLEANS)) for each in validations
     ]
     for position, (validation, result) in enumerate(results):
         if result.error:
-            if not policy.ignores_failure:
-                yield _Denial(position, result.error)
+            if policy.ignores_failure:
+                ignored.append(result.error)
+            else:
+                yield _Denial(position, result.error, error=result.error)
         elif result.value is not True:
             try:
                 message = _message(validation, scene)
             except OutOfBudgetError as error:
-                if not policy.ignores_failure:
-                    yield _Denial(position, f"failed messageExpression: {error}")
+                text = f"failed messageExpression: {error}"
+                if policy.ignores_failure:
+                    ignored.append(text)
+                else:
+                    yield _Denial(position, text, error=text)
                 continue
             yield _Denial(position, message, validation.get("reason") or "")
 
@@ -274,7 +300,7 @@ def _annotations(policy: Policy, scene: Scene, denials: list[_Denial]) -> Iterat
         found = scene.evaluate(text, TEXTS_OR_NULL, has_authorizer=False)
         if found.error:
             if not policy.ignores_failure:
-                denials.append(_Denial(0, found.error, is_annotation=True))
+                denials.append(_Denial(0, found.error, is_annotation=True, error=found.error))
         elif found.value is not None:
             value = str(found.value).strip()
             if value:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from kvstore.histograms import NANOSECOND_S, Histogram
+from kvstore.histograms import NANOSECOND_S, Histograms
 from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 CALLING_ERROR: Final = "calling_webhook_error"
@@ -20,7 +20,7 @@ class WebhookMetrics:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._durations: dict[str, Histogram] = {}
+        self._durations: Final = Histograms(_BOUNDS)
         self._requests: Counter[str] = Counter()
         self._rejections: Counter[str] = Counter()
         self._failed_open: Counter[str] = Counter()
@@ -31,10 +31,7 @@ class WebhookMetrics:
         """Count a call; error_type: why the request is refused, empty if it is not."""
         rejected = "true" if error_type else "false"
         timed = labels(name=name, operation=operation, rejected=rejected, type=type_)
-        found = self._durations.get(timed)
-        if found is None:
-            found = self._durations[timed] = Histogram(_BOUNDS)
-        found.add(took_ns * NANOSECOND_S)
+        self._durations.add(timed, took_ns * NANOSECOND_S)
         shown = str(min(code, _CODE_MAX))
         counted = labels(code=shown, name=name, operation=operation, rejected=rejected, type=type_)
         self._requests[counted] += 1
@@ -59,7 +56,7 @@ class WebhookMetrics:
             FamilyKind.HISTOGRAM,
             "Admission webhook latency histogram in seconds, identified by name and broken out for"
             " each operation and API resource and type (validate or admit).",
-            dict(self._durations),
+            self._durations.copies(),
         )
         for name, text, counts in (
             (

@@ -43,6 +43,7 @@ from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstore.logger import Logger
 
 _MUTATION: Final = "mutation.webhook.admission.k8s.io"
+_PATCH: Final = "patch.webhook.admission.k8s.io"
 _FAILED_OPEN: Final = "failed-open.{}.webhook.admission.k8s.io"
 
 
@@ -200,6 +201,8 @@ class MutatingAdmissionWebhook(_Plugin):
             verdict = await self._caller.call(hook, request, shown.text(place))
             if verdict.patch:
                 is_changed = await self._patch(hook, place, shown, verdict.patch)
+                if request.is_detailed and (text := _patch_text(hook, verdict.patch)):
+                    request.annotations[f"{_PATCH}/{number}"] = text
         except FailedOpenError:
             request.annotations[f"{_FAILED_OPEN.format('mutation')}/{number}"] = hook.name
         finally:
@@ -236,6 +239,20 @@ class MutatingAdmissionWebhook(_Plugin):
         except JsonPatchError as error:
             raise status.internal_error(str(error)) from error
         return await shown.change(patched, place)
+
+
+def _patch_text(hook: Hook, patch: bytes) -> str:
+    """Return what the audit is told of a patch that was applied; empty: it has no operations."""
+    operations = json_text.parse(patch)
+    if not operations:
+        return ""
+    told = {
+        "configuration": hook.configuration,
+        "webhook": hook.name,
+        "patch": [dict(sorted(each.items())) for each in operations],
+        "patchType": "JSONPatch",
+    }
+    return json_text.write(told).decode()
 
 
 class ValidatingAdmissionWebhook(_Plugin):

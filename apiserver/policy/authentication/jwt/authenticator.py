@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.authentication.jwt.distributed import ClaimResolver, Endpoint
 from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKeys
 from kvstack.apiserver.policy.authentication.jwt.mapping import user_of
 from kvstack.apiserver.policy.authentication.jwt.settings import JwtSettings
@@ -33,9 +34,18 @@ class JwtTokens:
     """Authenticates tokens of one issuer."""
 
     def __init__(
-        self, settings: JwtSettings, keys: IssuerKeys, api_audiences: Sequence[str], clock: Clock
+        self,
+        settings: JwtSettings,
+        keys: IssuerKeys,
+        api_audiences: Sequence[str],
+        clock: Clock,
+        resolver: ClaimResolver | None = None,
     ) -> None:
-        """Believe what these keys signed; the tokens are for the audiences of the API only."""
+        """Believe what these keys signed; the tokens are for the audiences of the API only.
+
+        resolver: finds the claim of groups elsewhere; None: no claim tells of groups.
+        """
+        self._resolver: Final = resolver
         self.settings: Final = settings
         self.keys: Final = keys
         self._api_audiences: Final = tuple(api_audiences)
@@ -59,6 +69,12 @@ class JwtTokens:
             return self._fetch(unverified, accepted)
         return self._identified(claims, accepted)
 
+    async def close(self) -> None:
+        """Close connections."""
+        await self.keys.close()
+        if self._resolver is not None:
+            await self._resolver.close()
+
     def _claims(self, unverified: Unverified) -> Claims | None:
         return signed_claims(unverified, self.keys.known(unverified.key_id, unverified.algorithm))
 
@@ -70,10 +86,27 @@ class JwtTokens:
                 "oidc: verify token: failed to verify signature: failed to verify id token"
                 " signature"
             )
-        return self._identified(claims, accepted)
+        found = self._identified(claims, accepted)
+        return found if isinstance(found, Identified) else await found
 
-    def _identified(self, claims: Claims, accepted: tuple[str, ...]) -> Identified:
+    def _identified(
+        self, claims: Claims, accepted: tuple[str, ...]
+    ) -> Identified | Awaitable[Identified]:
         settings = self.settings
         now_s = self._clock.unix_ms() / 1000
         check_claims(claims, settings.issuer, settings.audiences, now_s)
+        if self._resolver is not None:
+            endpoint = self._resolver.endpoint(claims)
+            if endpoint is not None:
+                return self._with_distributed(self._resolver, endpoint, claims, accepted)
         return Identified(user_of(settings, claims), accepted)
+
+    async def _with_distributed(
+        self,
+        resolver: ClaimResolver,
+        endpoint: Endpoint,
+        claims: Claims,
+        accepted: tuple[str, ...],
+    ) -> Identified:
+        claims = await resolver.resolved(claims, endpoint)
+        return Identified(user_of(self.settings, claims), accepted)

@@ -68,7 +68,6 @@ def _groups(source: Source, claims: Claims) -> tuple[str, ...]:
         return ()
     value = claims.get(source.claim)
     if value is None:
-        _refuse_distributed(source.claim, claims)
         return ()
     named = [value] if isinstance(value, str) else value
     if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
@@ -76,14 +75,6 @@ def _groups(source: Source, claims: Claims) -> tuple[str, ...]:
             f"oidc: parse groups claim {quote(source.claim)}: neither a text nor a list of texts"
         )
     return tuple(source.prefix + each for each in named)
-
-
-def _refuse_distributed(claim: str, claims: Claims) -> None:
-    names = claims.get("_claim_names")
-    if isinstance(names, dict) and claim in names:
-        raise AuthenticationError(
-            "oidc: could not expand distributed claims: they are not supported"
-        )
 
 
 def _uid(source: Source, claims: Claims) -> str:

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
-
-Obj: TypeAlias = dict[str, Any]
+from typing import Final, Protocol, TypeAlias
 
 ALGORITHMS: Final = (
     "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512",

@@ -231,6 +231,8 @@ def test_names_that_others_have_are_not_given() -> None:
         "listKind": "TabList",
     }
     assert with_names(first, [first], "2027-01-01T00:00:00Z") == first, "nothing is new"
+    bare = {**first, "status": {**first["status"], "conditions": []}}
+    assert with_names(bare, [first], NOW) == bare, "names that are accepted are not told again"
     second = with_names(definition(plural="others", shortNames=["t"]), [first], NOW)
     assert not is_true(second, ESTABLISHED)
     conditions = {each["type"]: each for each in second["status"]["conditions"]}

@@ -17,11 +17,12 @@ from kvstack.apiserver.kinds.definitions.schemas import (
 from kvstack.apiserver.kinds.definitions.structural import structural_errors
 from kvstack.apiserver.kinds.expressions import (
     UNCHECKED,
-    AdmissionExpression,
     Problem,
     RuleFindings,
     SchemaRule,
+    UncheckedExpressions,
 )
+from kvstack.apiserver.kinds.expressions_in_cel import CEL
 from kvstack.apiserver.objects.field_errors import INVALID
 from tests.apiserver.kinds.definitions.examples import of_spec
 
@@ -147,12 +148,8 @@ def test_rules(schema: dict[str, Any], expected: list[str]) -> None:
     ] == expected
 
 
-class Costly:
+class Costly(UncheckedExpressions):
     """Finds that rules cost much, and those about `bad` wrong."""
-
-    def check(self, expression: AdmissionExpression) -> Problem | None:
-        """Return nothing."""
-        return None
 
     def check_rule(self, rule: SchemaRule) -> RuleFindings:
         """Return what is known by the text of the rule."""
@@ -278,6 +275,28 @@ def test_cardinality(schema: dict[str, Any], cardinality: int | None, expected: 
 def test_defaults(schema: dict[str, Any], expected: list[str]) -> None:
     """They are values of their schema, without anything that it does not know."""
     assert [str(each) for each in default_errors(schema, "s")] == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"rule": "self > 1"}, []),
+        ({"rule": "self > 2", "message": "small"},
+         ["s.properties[spec].default: Invalid value: 2: small"]),
+        ({"rule": "self > oldSelf"},
+         ["s.properties[spec].default: Invalid value: 2: failed rule: self > oldSelf"]),
+        ({"rule": "oldSelf.hasValue()", "optionalOldSelf": True},
+         ["s.properties[spec].default: Invalid value: 2: failed rule: oldSelf.hasValue()"]),
+        ({"rule": "self.n > 1"},
+         ['s.properties[spec].default: Invalid value: "integer": rule compile error: compilation'
+          " failed: ERROR: <input>:1:5: type 'int' does not support field selection\n"
+          " | self.n > 1\n | ....^"]),
+    ],
+)  # fmt: skip
+def test_defaults_keep_the_rules(rule: dict[str, Any], expected: list[str]) -> None:
+    """As new values and in place of themselves."""
+    schema = of_spec({"type": "integer", "default": 2, "x-kubernetes-validations": [rule]})
+    assert [str(each) for each in default_errors(schema, "s", expressions=CEL)] == expected
 
 
 def test_defaults_that_were_taken_before() -> None:

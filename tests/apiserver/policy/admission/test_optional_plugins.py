@@ -10,6 +10,7 @@ from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.policy.admission.assembly import ON_BY_DEFAULT, ORDER, Parts, admission_chain
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings
+from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
 from kvstack.apiserver.policy.admission.plugins.optional.always_pull_images import AlwaysPullImages
 from kvstack.apiserver.policy.admission.plugins.optional.deny_service_external_ips import (
     DenyServiceExternalIPs,
@@ -408,6 +409,7 @@ def test_plugins_are_called_in_the_order_of_upstream() -> None:
         mapping,
         webhooks,
         lambda _api_version, _kind: None,
+        AdmissionMetrics(clock),
         settings,
     )
     wanted = ["AlwaysDeny", "NamespaceExists", "EventRateLimit", "AlwaysPullImages", "AlwaysAdmit"]

@@ -155,3 +155,11 @@ def test_a_changed_byte_never_makes_another_user(position: int, change: int) -> 
         return
     assert found is not None
     assert (found.name, found.groups) == ("bob", ("devs",))
+
+
+def test_how_long_certificates_are_good_is_counted() -> None:
+    found = users()
+    for days in (0.01, 1.5, 1.5):  # a quarter of an hour, and a day and a half
+        found.authenticate((CA.client("bob", days=days),))
+    counts = dict(zip([*found.left.bounds, float("inf")], found.left.counts, strict=True))
+    assert {bound: count for bound, count in counts.items() if count} == {1800.0: 1, 172800.0: 2}

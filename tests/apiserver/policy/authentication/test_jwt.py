@@ -280,8 +280,6 @@ def test_prefixes_groups_and_uids() -> None:
     assert "parse groups claim" in world.refused(id="7", roles={"a": 1})
     assert "parse groups claim" in world.refused(id="7", roles=["a", 5])
     assert "parse uid claim" in world.refused()
-    distributed = {"_claim_names": {"roles": "x"}, "_claim_sources": {"x": {"endpoint": "h"}}}
-    assert "distributed claims" in world.refused(id="7", **distributed)
 
 
 def test_an_email_has_to_be_verified_if_that_is_said() -> None:

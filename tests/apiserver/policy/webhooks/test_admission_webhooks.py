@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.server.assembly import ApiServer
-from tests.apiserver.server.in_process import World, run
+from kvstack.apiserver.server.settings.audit_options import AuditOptions, AuditSinkOptions
+from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.hook_server import HookServer, allowing, patching, reviewing
 
 pytestmark = pytest.mark.slow
@@ -157,6 +158,52 @@ def test_the_chain_is_called_again_once(tmp_path: Path, hooks: HookServer) -> No
         assert hooks.calls[-1]["review"]["request"]["object"]["data"] == {"a": "b", "c": "d"}
 
     run(tmp_path, main)
+
+
+AUDIT_POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  resources: [{resources: [secrets]}]
+- level: Request
+  resources: [{resources: [configmaps]}]
+"""
+
+
+def test_the_audit_has_patches_where_it_has_objects(tmp_path: Path, hooks: HookServer) -> None:
+    """The patch of a webhook holds parts of the object: it is told from the level Request on."""
+    hooks.answers["/told"] = patching(
+        {"value": {"c": "<d>"}, "path": "/metadata/annotations", "op": "add"}
+    )
+    policy, log = tmp_path / "policy.yaml", tmp_path / "audit.log"
+    policy.write_text(AUDIT_POLICY)
+
+    async def main(world: World) -> None:
+        audit = AuditOptions(str(policy), AuditSinkOptions(str(log)))
+        server = await world.start(options(tmp_path, audit=audit))
+        picks = {"matchLabels": {"pick": "me"}}
+        told = webhook(hooks, "/told", ["configmaps", "secrets"], objectSelector=picks)
+        await configure(world, server, "Mutating", told)
+        for kind in ("configmaps", "secrets"):
+            path = f"/api/v1/namespaces/default/{kind}"
+            made = {"metadata": {"name": "a", "labels": {"pick": "me"}}}
+            assert (await ask(world, server, "POST", path, made))[0] == 201
+
+    run(tmp_path, main)
+    events = [json.loads(each) for each in log.read_text().splitlines()]
+    told = {
+        each["objectRef"]["resource"]: each["annotations"]
+        for each in events
+        if each["verb"] == "create" and each["objectRef"].get("name") == "a"
+    }
+    number = "round_0_index_0"
+    patch = told["configmaps"][f"patch.webhook.admission.k8s.io/{number}"]
+    assert '[{"op":"add","path":"/metadata/annotations","value":{"c":"\\u003cd\\u003e"}}]' in patch
+    assert json.loads(patch)["patchType"] == "JSONPatch"
+    assert f"mutation.webhook.admission.k8s.io/{number}" in told["secrets"]
+    assert not any(name.startswith("patch.") for name in told["secrets"])
 
 
 def test_no_webhook_stands_before_its_own_configuration(tmp_path: Path, hooks: HookServer) -> None:

@@ -54,16 +54,13 @@ def become(spec: Spec) -> None:
     _enter_groups(spec)
     with contextlib.suppress(PermissionError):  # only some may lower it
         Path("/proc/self/oom_score_adj").write_text(str(spec["oom_score"]))
-    flags = syscalls.CLONE_NEWNS
-    flags |= 0 if spec["host_ipc"] else syscalls.CLONE_NEWIPC
-    flags |= 0 if spec["host_names"] else syscalls.CLONE_NEWUTS
-    syscalls.unshare(flags)
+    for descriptor, kind in spec["namespaces"]:  # of its pod
+        syscalls.setns(descriptor, kind)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
     os.setsid()
     if spec["tty"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     _make_files(spec)
-    if spec["hostname"] and not spec["host_names"]:
-        syscalls.set_host_name(spec["hostname"])
     execute(spec)
 
 
@@ -71,7 +68,7 @@ def join(spec: Spec, descriptor: int) -> None:
     """Run a program beside the container's first process, of which this is a descriptor."""
     _enter_groups(spec)
     flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWIPC
-    syscalls.setns(descriptor, flags)
+    syscalls.setns(descriptor, flags | syscalls.CLONE_NEWNET)
     os.setsid()
     if spec["tty"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -193,10 +190,16 @@ def _make_files(spec: Spec) -> None:
     is_privileged = spec["is_privileged"]
     mount("proc", _inside(root, "/proc"), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     sys_dir = _inside(root, "/sys")
-    mount("/sys", sys_dir, "", MS_BIND | MS_REC)
+    if any(kind == syscalls.CLONE_NEWNET for _, kind in spec["namespaces"]):
+        # One of its own shows its network; what is mounted in the node's is shown as there.
+        mount("sysfs", sys_dir, "sysfs", _REMOUNTED)
+        if os.path.isdir("/sys/fs/cgroup"):
+            mount("/sys/fs/cgroup", f"{sys_dir}/fs/cgroup", "", MS_BIND | MS_REC)
+    else:
+        mount("/sys", sys_dir, "", MS_BIND | MS_REC)
     if not is_privileged:
         mount("none", sys_dir, "", MS_BIND | MS_REMOUNT | MS_RDONLY | _REMOUNTED)
-    _make_devices(root, is_privileged=is_privileged)
+    _make_devices(root, spec["shm"], is_privileged=is_privileged)
     for each in spec["mounts"]:
         _bind(root, each)
     if not is_privileged:
@@ -222,26 +225,34 @@ def _escaped(path: str) -> str:
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
 
-def _make_devices(root: str, *, is_privileged: bool) -> None:
+def _make_devices(root: str, shm: str, *, is_privileged: bool) -> None:
     dev = _inside(root, "/dev")
     if is_privileged:
         mount("/dev", dev, "", MS_BIND | MS_REC)
+        _share_memory(dev, shm)
         return
     mount("tmpfs", dev, "tmpfs", MS_NOSUID, "mode=755,size=65536k")
     for name in DEVICES:
         Path(dev, name).touch()
         mount(f"/dev/{name}", f"{dev}/{name}", "", MS_BIND)
     for name, kind, options in (
-        ("shm", "tmpfs", "mode=1777,size=65536k"),
         ("pts", "devpts", "newinstance,ptmxmode=0666,mode=0620,gid=5"),
         ("mqueue", "mqueue", ""),
     ):
         os.mkdir(f"{dev}/{name}")
         mount(kind, f"{dev}/{name}", kind, MS_NOSUID | MS_NOEXEC, options)
+    os.mkdir(f"{dev}/shm")
+    _share_memory(dev, shm)
     os.symlink("pts/ptmx", f"{dev}/ptmx")
     os.symlink("/proc/self/fd", f"{dev}/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"{dev}/{name}")
+
+
+def _share_memory(dev: str, shm: str) -> None:
+    """Show what the containers of a pod, or all of the node, share in memory."""
+    if os.path.isdir(shm) and os.path.isdir(f"{dev}/shm"):
+        mount(shm, f"{dev}/shm", "", MS_BIND)
 
 
 def _cover(root: str) -> None:

@@ -59,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
             os.set_inheritable(each, False)  # not the container's
     os.chdir(directory)
     spec: Spec = json.loads(Path(LAUNCH).read_text())
+    for each, _ in spec["namespaces"]:
+        os.set_inheritable(each, False)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(SOCKET)
     listener.listen(64)
@@ -111,7 +113,7 @@ class Shim:
         theirs = self._make_streams()
         work = _pause if spec["pauses"] else container.become
         self._pid = _fork(lambda: work(spec), theirs)
-        for each in set(theirs):
+        for each in {*theirs, *(each for each, _ in spec["namespaces"])}:
             os.close(each)
         return self._pid
 

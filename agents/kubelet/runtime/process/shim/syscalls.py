@@ -2,12 +2,14 @@
 
 import ctypes
 import os
+import sys
 from typing import Final
 
 CLONE_NEWNS: Final = 0x20000
 CLONE_NEWUTS: Final = 0x4000000
 CLONE_NEWIPC: Final = 0x8000000
 CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_MOVE, MS_REC = 32, 4096, 8192, 16384
@@ -67,6 +69,13 @@ def set_host_name(name: str) -> None:
     """Name the host of this namespace."""
     encoded = name.encode()
     _checked(_libc.sethostname(encoded, len(encoded)), "sethostname")
+
+
+def file_system(descriptor: int) -> int:
+    """Return the kind of the file system of an open file, as the kernel numbers it."""
+    buffer = ctypes.create_string_buffer(256)  # its first word is the kind
+    _checked(_libc.fstatfs(descriptor, buffer), "fstatfs")
+    return int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
 
 
 def _checked(result: int, what: str) -> None:

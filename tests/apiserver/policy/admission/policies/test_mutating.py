@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
 from kvstack.apiserver.policy.admission.policies.mutating import MutatingAdmissionPolicy
 from kvstack.apiserver.policy.admission.policies.store import MUTATING
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
@@ -18,8 +19,10 @@ from tests.apiserver.policy.admission.policies.policy_requests import (
     request_of,
     view_with,
 )
+from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView
 
+CHECKS = PolicyChecks("mutating", FakeClock())
 TYPE = built_in_types()["io.k8s.api.core.v1.ConfigMap"]
 Obj = dict[str, Any]
 
@@ -42,7 +45,7 @@ def policy(*mutations: Obj, name: str = "p", **spec: Any) -> Obj:
 
 def run(view: FakeView, request: AdmissionRequest) -> None:
     """Ask all policies once."""
-    plugin = MutatingAdmissionPolicy(view, view, OnlyReaders(), find_kind)
+    plugin = MutatingAdmissionPolicy(view, view, OnlyReaders(), find_kind, CHECKS)
 
     async def ask() -> None:
         found = plugin.mutate(request)
@@ -128,6 +131,6 @@ def test_policies_run_again_if_others_changed_the_object() -> None:
 
 
 def test_deletes_and_policies_themselves_are_left_alone() -> None:
-    plugin = MutatingAdmissionPolicy(FakeView(), FakeView(), OnlyReaders(), find_kind)
+    plugin = MutatingAdmissionPolicy(FakeView(), FakeView(), OnlyReaders(), find_kind, CHECKS)
     assert not plugin.handles("DELETE", MUTATING.policies, "")
     assert not plugin.handles("CREATE", MUTATING.bindings, "")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
 from kvstack.apiserver.policy.admission.policies.store import VALIDATING
 from kvstack.apiserver.policy.admission.policies.validating import ValidatingAdmissionPolicy
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
@@ -19,9 +20,11 @@ from tests.apiserver.policy.admission.policies.policy_requests import (
     request_of,
     view_with,
 )
+from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView
 
 Obj = dict[str, Any]
+CHECKS = PolicyChecks("validating", FakeClock())
 TYPE = built_in_types()["io.k8s.api.core.v1.ConfigMap"]
 FAILED = "failed expression: "
 DATA = "object.data.k == 'v'"
@@ -33,10 +36,12 @@ def policy(*validations: Obj | str, binding: Obj | None = None, **spec: Any) -> 
     return {"name": "p", "spec": {"validations": found, **spec}, "binding": binding or {}}
 
 
-def asked_of(view: FakeView, new: Obj, old: Obj | None = None) -> tuple[str, AdmissionRequest]:
+def asked_of(
+    view: FakeView, new: Obj, old: Obj | None = None, checks: PolicyChecks = CHECKS
+) -> tuple[str, AdmissionRequest]:
     """Return what is refused, and the request."""
     request = request_of(new, TYPE, old)
-    plugin = ValidatingAdmissionPolicy(view, view, OnlyReaders(), find_kind)
+    plugin = ValidatingAdmissionPolicy(view, view, OnlyReaders(), find_kind, checks)
 
     async def ask() -> None:
         found = plugin.validate(request)
@@ -144,7 +149,7 @@ def test_reasons_decide_the_status() -> None:
     given = policy({"expression": DATA, "reason": "Unauthorized"})
     view = view_with(VALIDATING, given)
     request = request_of(config_map(k="w"), TYPE)
-    plugin = ValidatingAdmissionPolicy(view, view, OnlyReaders(), find_kind)
+    plugin = ValidatingAdmissionPolicy(view, view, OnlyReaders(), find_kind, CHECKS)
     found = plugin.validate(request)
     assert inspect.isawaitable(found)
 
@@ -158,7 +163,7 @@ def test_reasons_decide_the_status() -> None:
 
 def test_policies_come_and_go() -> None:
     view = view_with(VALIDATING, policy(DATA))
-    plugin = ValidatingAdmissionPolicy(view, view, OnlyReaders(), find_kind)
+    plugin = ValidatingAdmissionPolicy(view, view, OnlyReaders(), find_kind, CHECKS)
     request = request_of(config_map(k="v"), TYPE)
     found = plugin.validate(request)
     assert inspect.iscoroutine(found)
@@ -166,3 +171,25 @@ def test_policies_come_and_go() -> None:
     view.remove(VALIDATING.bindings, "", "p-b")
     assert plugin.validate(request) is None
     assert not plugin.handles("CREATE", VALIDATING.policies, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "action", "error"),
+    [
+        (policy(DATA), "deny", "no_error"),
+        (policy(DATA, binding={"validationActions": ["Audit"]}), "audit", "no_error"),
+        (policy("object.data.no == ''"), "deny", "invalid_error"),
+        (policy("object.data.no == ''", failurePolicy="Ignore"), "allow", "invalid_error"),
+        (policy("object."), "deny", "compile_error"),
+    ],
+)
+def test_checks_are_counted(given: Obj, action: str, error: str) -> None:
+    """Those that are met are not, as upstream does not count them."""
+    checks = PolicyChecks("validating", FakeClock())
+    asked_of(view_with(VALIDATING, given), config_map(k="w"), checks=checks)
+    (name, _, _, counts), (timed, _, _, durations) = checks.readings()
+    assert name == "apiserver_validating_admission_policy_check_total"
+    assert timed == "apiserver_validating_admission_policy_check_duration_seconds"
+    told = f'enforcement_action="{action}",error_type="{error}",policy="p",policy_binding="p-b"'
+    assert counts == {told: 1}
+    assert list(durations) == list(counts)

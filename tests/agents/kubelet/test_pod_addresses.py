@@ -1,19 +1,21 @@
-"""Addresses of hollow pods."""
+"""Addresses of pods."""
+
+from ipaddress import IPv4Network
 
 import pytest
 
-from kvstack.agents.kubelet.hollow.pod_addresses import NoAddressError, PodAddresses
+from kvstack.agents.kubelet.pod_addresses import NoAddressError, PodAddresses
 
 
 def test_addresses_are_of_the_node_and_given_in_turn() -> None:
-    addresses = PodAddresses(2)
+    addresses = PodAddresses(IPv4Network("10.244.2.0/24"))
     assert [addresses.of("a"), addresses.of("b")] == ["10.244.2.1", "10.244.2.2"]
     addresses.free("10.244.2.1", "a")
     assert addresses.of("c") == "10.244.2.3"
 
 
 def test_those_that_pods_have_are_left_out() -> None:
-    addresses = PodAddresses(1)
+    addresses = PodAddresses(IPv4Network("10.244.1.0/24"))
     addresses.keep("10.244.1.1", "old")
     assert addresses.of("new") == "10.244.1.2"
     addresses.free("10.244.1.1", "another")
@@ -23,18 +25,3 @@ def test_those_that_pods_have_are_left_out() -> None:
         addresses.of("one too many")
     addresses.free("10.244.1.1", "old")
     assert addresses.of("one more") == "10.244.1.1"
-
-
-@pytest.mark.parametrize(
-    ("number", "cidr", "first"),
-    [
-        (1, "", "10.244.1.1"),
-        (300, "", "10.245.44.1"),
-        (3071, "", "10.255.255.1"),
-        (3072, "", "100.64.0.1"),
-        (7, "10.9.8.0/24", "10.9.8.1"),
-        (7, "fd00::/64", "10.244.7.1"),
-    ],
-)
-def test_ranges(number: int, cidr: str, first: str) -> None:
-    assert PodAddresses(number, cidr).of("u") == first

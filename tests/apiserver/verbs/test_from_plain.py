@@ -1,4 +1,4 @@
-"""Converting maps that a strategic merge patch made."""
+"""Decoding maps that a strategic merge patch made."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from kvstack.apiserver.schema.decode import DecodeError, normalize
 from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.unstructured import convert
+from kvstack.apiserver.verbs.forms.from_plain import read
 
 TABLE = load()
 DEPLOYMENT = TABLE.types["io.k8s.api.apps.v1.Deployment"]
@@ -14,13 +14,13 @@ DEPLOYMENT = TABLE.types["io.k8s.api.apps.v1.Deployment"]
 
 def test_what_decodes_converts_to_the_same() -> None:
     body = {"spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "a"}]}}}}
-    assert convert(body, DEPLOYMENT).obj == normalize(body, DEPLOYMENT)
+    assert normalize(read(body, DEPLOYMENT).obj, DEPLOYMENT) == normalize(body, DEPLOYMENT)
 
 
-def test_unknown_fields_are_sorted() -> None:
+def test_unknown_fields_are_told() -> None:
     body = {"z": 1, "spec": {"template": {"spec": {"containers": [{"name": "a", "x": 1}]}}, "b": 1}}
-    found = convert(body, DEPLOYMENT)
-    assert found.unknown == [
+    found = read(body, DEPLOYMENT)
+    assert sorted(found.unknown) == [
         'unknown field "spec.b"',
         'unknown field "spec.template.spec.containers[0].x"',
         'unknown field "z"',
@@ -33,7 +33,7 @@ def test_unknown_fields_are_sorted() -> None:
     [(3.0, 3), (2**32 + 5, 5), (2**31, -(2**31)), (None, None)],
 )
 def test_numbers_are_converted_as_go_does(given_value: float | None, kept: int | None) -> None:
-    spec = convert({"spec": {"replicas": given_value}}, DEPLOYMENT).obj["spec"]
+    spec = read({"spec": {"replicas": given_value}}, DEPLOYMENT).obj["spec"]
     assert spec.get("replicas") == kept
 
 
@@ -56,13 +56,13 @@ def test_numbers_are_converted_as_go_does(given_value: float | None, kept: int |
 )
 def test_what_is_said_of_other_values(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        convert({"spec": spec}, DEPLOYMENT)
+        read({"spec": spec}, DEPLOYMENT)
     assert str(caught.value) == message
 
 
 def test_bytes() -> None:
     secret = TABLE.types["io.k8s.api.core.v1.Secret"]
     with pytest.raises(DecodeError, match="error decoding from json: illegal base64 data"):
-        convert({"data": {"a": "%"}}, secret)
+        read({"data": {"a": "%"}}, secret)
     with pytest.raises(DecodeError, match="cannot restore slice from int64"):
-        convert({"data": {"a": 5}}, secret)
+        read({"data": {"a": 5}}, secret)

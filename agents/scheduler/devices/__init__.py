@@ -1,0 +1,1 @@
+"""Which devices claims of pods get on a node (structured parameters). Pure."""

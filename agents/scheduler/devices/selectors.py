@@ -1,0 +1,59 @@
+"""Expressions of classes and requests that select devices."""
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kvstack.agents.scheduler.devices.requests import DeviceError, Request
+
+if TYPE_CHECKING:
+    from kvstack.agents.scheduler.devices.pools import Candidate
+
+Object: TypeAlias = dict[str, Any]
+
+
+class Selectors:
+    """Runs expressions, each once for a device."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._values: dict[int, tuple[Object, Object]] = {}
+        self._found: dict[tuple[str, int], bool] = {}
+
+    def select(self, request: Request, candidate: "Candidate") -> bool:
+        """Whether a request's class and its own selectors select a device; raises DeviceError."""
+        name = request.device_class["metadata"]["name"]
+        own = f"claim {request.claim}"
+        return self._select(
+            f"class {name}", request.device_class["spec"].get("selectors") or (), candidate
+        ) and self._select(own, request.spec.get("selectors") or (), candidate)
+
+    def _select(
+        self, told: str, selectors: "list[Object] | tuple[()]", candidate: "Candidate"
+    ) -> bool:
+        for place, selector in enumerate(selectors):
+            text = selector["cel"]["expression"]
+            key = (text, id(candidate.device))
+            found = self._found.get(key)
+            if found is None:
+                found = self._found[key] = self._run(f"{told}: selector #{place}", text, candidate)
+            if not found:
+                return False
+        return True
+
+    def _run(self, told: str, text: str, candidate: "Candidate") -> bool:
+        # Most clusters have no claims of devices, and loading the language takes a while.
+        from kvstack.apiserver.cel.devices import device_value, selects
+        from kvstack.apiserver.cel.errors import CompileError, EvaluationError
+
+        try:
+            known = self._values.get(id(candidate.device))
+            if known is None:
+                value = device_value(candidate.id.driver, candidate.device)
+                # The device is kept, so that its id stays its own.
+                known = self._values[id(candidate.device)] = (candidate.device, value)
+            return selects(text, known[1])
+        except CompileError as error:
+            raise DeviceError(f"{told}: CEL compile error: {error}") from error
+        except EvaluationError as error:
+            raise DeviceError(
+                f"{told} on device {candidate.id}: CEL runtime error: {error}"
+            ) from error

@@ -1,0 +1,142 @@
+"""OpenAPI v2 of aggregated servers: their parts of the one document.
+
+    part = part_of(document, "/apis/metrics.k8s.io/v1beta1")   their paths, and what these refer to
+    merged(own, [part, …])                                     one document of all
+
+What is there first stays: a path that another has too is left out, and a definition of the same
+name that says something else gets another name (`Thing_v2`), in all references too.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from kvstack.apiserver.objects.text import json_text
+
+Document: TypeAlias = dict[str, Any]
+
+_SECTIONS: Final = ("definitions", "parameters")
+_KINDS: Final = "x-kubernetes-group-version-kind"
+_REFERENCE: Final = "$ref"
+
+
+def part_of(document: Any, path: str) -> Document:  # noqa: ANN401
+    """Return what a document says of the paths below one; raises ValueError if it is none."""
+    if not isinstance(document, dict) or json_text.is_too_deep(document):
+        raise ValueError("an OpenAPI document must be an object that is not too deep")
+    paths = _section(document, "paths")
+    kept = {each: item for each, item in paths.items() if each.startswith(f"{path}/")}
+    sections = {name: _section(document, name) for name in _SECTIONS}
+    found: Document = {"paths": kept, **{name: {} for name in _SECTIONS}}
+    waiting: list[Any] = [kept]
+    while waiting:
+        for reference in _references(waiting.pop()):
+            section, name = _target(reference)
+            if section in sections and name in sections[section] and name not in found[section]:
+                found[section][name] = sections[section][name]
+                waiting.append(sections[section][name])
+    return found
+
+
+def merged(own: Document, parts: Iterable[Document]) -> Document:
+    """Return a document with what parts add; the given ones stay as they are."""
+    found = {**own, "paths": dict(own["paths"])}
+    for section in _SECTIONS:
+        found[section] = dict(own.get(section) or {})
+    for part in parts:
+        names: dict[str, str] = {}
+        for section in _SECTIONS:
+            taken: set[str] = set()
+            for name, value in part[section].items():
+                new = _name_in(found[section], taken, name, value)
+                taken.add(new)
+                names[f"#/{section}/{name}"] = f"#/{section}/{new}"
+        for section in _SECTIONS:
+            for name, value in part[section].items():
+                _, new = _target(names[f"#/{section}/{name}"])
+                there = found[section].get(new)
+                if there is None:
+                    found[section][new] = _renamed(value, names)
+                else:
+                    found[section][new] = _with_kinds(there, value)
+        for path, item in part["paths"].items():
+            found["paths"].setdefault(path, _renamed(item, names))
+    for section in ("paths", *_SECTIONS):
+        found[section] = dict(sorted(found[section].items()))
+    if not found["parameters"]:
+        del found["parameters"]
+    return dict(sorted(found.items()))
+
+
+def _section(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = document.get(name, {})
+    if not isinstance(section, dict):
+        raise ValueError(f"{name} of an OpenAPI document must be an object")  # noqa: TRY004
+    return section
+
+
+def _references(value: Any) -> Iterator[str]:  # noqa: ANN401
+    """Yield what a value refers to, at any depth."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            reference = each.get(_REFERENCE)
+            if isinstance(reference, str):
+                yield reference
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+
+
+def _target(reference: str) -> tuple[str, str]:
+    """Return section and name of what a reference leads to; empty: it is of another form."""
+    section, _, name = reference.removeprefix("#/").partition("/")
+    return section, name
+
+
+def _name_in(
+    section: Mapping[str, Any],
+    taken: Collection[str],
+    name: str,
+    value: Any,  # noqa: ANN401
+) -> str:
+    """Return the name of a definition among others: its own, or the first that is free or equal."""
+    new, number = name, 1
+    while new in taken or (
+        new in section and _without_kinds(section[new]) != _without_kinds(value)
+    ):
+        number += 1
+        new = f"{name}_v{number}"
+    return new
+
+
+def _without_kinds(value: Any) -> Any:  # noqa: ANN401
+    if not isinstance(value, dict) or _KINDS not in value:
+        return value
+    return {name: each for name, each in value.items() if name != _KINDS}
+
+
+def _with_kinds(there: Any, value: Any) -> Any:  # noqa: ANN401
+    """Return a definition that is of the kinds of both."""
+    if not isinstance(value, dict) or not isinstance(there, dict):
+        return there
+    added = value.get(_KINDS)
+    if not isinstance(added, list):
+        return there
+    kinds = list(there.get(_KINDS) or ())
+    kinds += [each for each in added if each not in kinds]
+    return {**there, _KINDS: kinds}
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401
+    """Return a value whose references have their new names."""
+    if isinstance(value, list):
+        return [_renamed(each, names) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: names.get(each, each)
+        if key == _REFERENCE and isinstance(each, str)
+        else _renamed(each, names)
+        for key, each in value.items()
+    }

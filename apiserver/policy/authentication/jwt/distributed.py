@@ -1,0 +1,161 @@
+"""Distributed claims: a claim that a token does not have itself, but says where it is to be had.
+
+    {"_claim_names": {"groups": "a"}, "_claim_sources": {"a": {"endpoint": "https://…"}}}
+
+    token, verified ──► endpoint ──GET──► another token ──► keys of its issuer ──► claim `groups`
+
+The other token may be of any issuer, whom the first one vouches for by naming the endpoint; it must
+be for the same audiences. Whatever goes wrong, the user is not known: a user who lacks groups might
+pass where one of them is denied.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.authentication.jwt.keys import FETCH_S, Asker, IssuerKeys
+from kvstack.apiserver.policy.authentication.jwt.settings import JwtSettings
+from kvstack.apiserver.policy.authentication.jwt.verifying import (
+    Claims,
+    Unverified,
+    check_claims,
+    read_token,
+    signed_claims,
+)
+from kvstack.apiserver.policy.authentication.results import AuthenticationError
+from kvstack.apiserver.policy.ports import Clock
+from kvstack.apiserver.policy.remote.connection import RemoteError
+
+ISSUERS_MAX: Final = 16
+"""Whose keys are kept."""
+_NAMES: Final = "_claim_names"
+_SOURCES: Final = "_claim_sources"
+_PROBLEM: Final = "oidc: could not expand distributed claims: "
+
+ConnectAs = Callable[[str, str], Asker]
+"""Returns a connection to a URL, with a bearer token or (empty) without."""
+
+
+class Endpoint(NamedTuple):
+    """Where a claim is to be had."""
+
+    url: str
+    token: str
+
+
+class ClaimResolver:
+    """Finds one claim of the tokens of one issuer."""
+
+    def __init__(self, settings: JwtSettings, connect: ConnectAs, clock: Clock) -> None:
+        """Find the claim that tells groups; nobody is asked yet."""
+        self.claim: Final = settings.groups.claim
+        self._settings: Final = settings
+        self._connect: Final = connect
+        self._clock: Final = clock
+        self._keys: Final[dict[str, IssuerKeys]] = {}
+
+    def endpoint(self, claims: Claims) -> Endpoint | None:
+        """Return where the claim is; None: it need not be asked for. Raises AuthenticationError."""
+        if self.claim in claims or _NAMES not in claims:
+            return None
+        names, sources = claims[_NAMES], claims.get(_SOURCES)
+        if not isinstance(names, dict):
+            raise _failed("the names of claims are no object")
+        if sources is None:
+            raise _failed("oidc: no claim sources")
+        if not isinstance(sources, dict):
+            raise _failed("the sources of claims are no object")
+        name = names.get(self.claim)
+        if name is None:
+            return None
+        source = sources.get(name) if isinstance(name, str) else None
+        if not isinstance(source, dict):
+            raise _failed(f"id token {_NAMES} contained a source {name} missing in _claims_sources")
+        url, token = source.get("endpoint") or "", source.get("access_token") or ""
+        if not isinstance(url, str) or not isinstance(token, str):
+            raise _failed(f"the source {quote(name)} has no URL or token that is a text")
+        if not url:
+            return None  # of another form: the claim is in a token beside
+        if urlsplit(url).scheme != "https" or not urlsplit(url).hostname:
+            raise _failed(f"the endpoint {quote(url)} is no https URL")
+        return Endpoint(url, token)
+
+    async def resolved(self, claims: Claims, endpoint: Endpoint) -> Claims:
+        """Return the claims with the one that was found; raises AuthenticationError."""
+        unverified = await self._fetched(endpoint)
+        found = await self._verified(unverified)
+        if self.claim not in found:
+            raise _failed(
+                f"jwt returned by distributed claim endpoint {quote(endpoint.url)} did not contain"
+                f" claim: {self.claim}"
+            )
+        return {**claims, self.claim: found[self.claim]}
+
+    async def close(self) -> None:
+        """Close connections."""
+        for each in self._keys.values():
+            await each.close()
+
+    async def _fetched(self, endpoint: Endpoint) -> Unverified:
+        connection = self._connect(endpoint.url, endpoint.token)
+        try:
+            answer = await connection.ask("GET", timeout_s=FETCH_S)
+        except RemoteError as error:
+            raise _failed(
+                f"while getting distributed claim {quote(self.claim)}: {error}"
+            ) from error
+        finally:
+            await connection.close()
+        if not 200 <= answer.code <= 226:
+            raise _failed(
+                f"while getting distributed claim {quote(self.claim)}: error while getting"
+                f" distributed claim JWT: {answer.code}"
+            )
+        unverified = read_token(answer.body.decode("ascii", "replace").strip())
+        if unverified is None:
+            raise _failed(
+                f"getting untrusted issuer from endpoint {endpoint.url} failed for claim"
+                f" {quote(self.claim)}: it is no token"
+            )
+        return unverified
+
+    async def _verified(self, unverified: Unverified) -> Mapping[str, Any]:
+        settings = self._settings
+        if unverified.algorithm not in settings.algorithms:
+            raise _failed(
+                "verify distributed claim token: oidc: id token signed with unsupported algorithm,"
+                f" got {quote(unverified.algorithm)}"
+            )
+        if urlsplit(unverified.issuer).scheme != "https":
+            raise _failed(f"the issuer {quote(unverified.issuer)} is no https URL")
+        keys = await self._keys_of(unverified.issuer)
+
+        def known() -> Claims | None:
+            return signed_claims(unverified, keys.known(unverified.key_id, unverified.algorithm))
+
+        now_s = self._clock.unix_ms() / 1000
+        try:
+            found = known()
+            if found is None and await keys.refresh():
+                found = known()
+            if found is not None:
+                check_claims(found, unverified.issuer, settings.audiences, now_s)
+                return found
+        except AuthenticationError as error:
+            raise _failed(f"verify distributed claim token: {error}") from error
+        raise _failed("verify distributed claim token: failed to verify signature")
+
+    async def _keys_of(self, issuer: str) -> IssuerKeys:
+        """Return the keys of an issuer; the longest known issuer is forgotten for a new one."""
+        found = self._keys.get(issuer)
+        if found is None:
+            found = IssuerKeys(issuer, "", lambda url: self._connect(url, ""), self._clock)
+            self._keys[issuer] = found
+            if len(self._keys) > ISSUERS_MAX:
+                await self._keys.pop(next(iter(self._keys))).close()
+        return found
+
+
+def _failed(text: str) -> AuthenticationError:
+    return AuthenticationError(f"{_PROBLEM}{text}")

@@ -1,0 +1,75 @@
+"""What the programs of the control plane have in common: their loop, signals, log and collector.
+
+    return run(lambda: serve(options, log), log)          the exit code
+
+A second signal ends the process at once. A program calls `settle` once it has loaded what stays.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from kvstack.apiserver.http.pages.version_page import KUBERNETES_VERSION
+from kvstore.errors import ConfigError, KvstoreError
+from kvstore.logger import Logger
+from kvstore.runtime.allocator import keep_freed_memory
+from kvstore.runtime.collector import keep_collections_short
+from kvstore.runtime.log.line_logger import LineLogger, capture_library_logs
+
+FAILED: Final = 1
+"""The exit code of what did not go as asked."""
+
+
+def version_text() -> str:
+    """Return the version as upstream's programs tell it."""
+    return f"Kubernetes v{KUBERNETES_VERSION}\n"
+
+
+def run(body: Callable[[], Coroutine[Any, Any, None]], log: LineLogger) -> int:
+    """Run a coroutine as the process's work; return the exit code. ConfigError passes."""
+    capture_library_logs(log)
+    gc.disable()  # what loading makes stays: to look for dead cycles among it delays every start
+    try:
+        asyncio.run(body())
+    except ConfigError:
+        raise
+    except KvstoreError as error:
+        log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
+        return FAILED
+    finally:
+        gc.enable()
+        log.close()
+    return 0
+
+
+def stop_event() -> asyncio.Event:
+    """Return what is set by the first SIGTERM or SIGINT; the second ends the process."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told(number: signal.Signals) -> None:
+        if event.is_set():
+            os._exit(FAILED)
+        event.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, told, each)
+    return event
+
+
+def keep_log_of_loop(log: Logger) -> None:
+    """Send what nobody caught to the log."""
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        log.error(context.get("message", ""), error=repr(context.get("exception")))
+
+    asyncio.get_running_loop().set_exception_handler(handle)
+
+
+def settle() -> None:
+    """Turn the collector of cycles on, which loading does without; what there is now stays."""
+    keep_freed_memory()
+    keep_collections_short()

@@ -1,0 +1,100 @@
+"""Requests of agents to servers that speak HTTP/2, and to those that do not."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from kvstack.agents.client.over_http import Credentials, OverHttp
+from kvstack.agents.client.transport import UnreachableError
+from kvstore.http.serving.answer import Answer
+from kvstore.http.serving.listeners import KeyPair, Listener, ServerTls
+from kvstore.http.serving.request import Request
+from tests.support.certificates import Authority
+from tests.support.http_serving import NEEDS_NATIVE, serving
+
+_PORTABLE = [
+    pytest.param(False, id="native", marks=NEEDS_NATIVE),
+    pytest.param(True, id="portable"),
+]
+
+
+async def _echo(request: Request, answer: Answer) -> None:
+    body = await request.read()
+    text = f"{request.method} {request.target} {request.header('authorization')} {request.version}"
+    answer.send(200, body=text.encode() + b" " + body)
+
+
+@pytest.mark.parametrize("portable", _PORTABLE)
+def test_requests_over_tls(tmp_path: Path, *, portable: bool) -> None:
+    authority = Authority(tmp_path, "ca")
+    cert, key = authority.issue("server")
+    ca = Path(authority.file).read_bytes()
+
+    async def main() -> list[bytes]:
+        tls = ServerTls(KeyPair(str(cert), str(key)))
+        listener = Listener("https://127.0.0.1:0", tls=tls)
+        async with serving(_echo, listener, portable=portable) as under:
+            client = OverHttp(under.url, Credentials(token="secret"), ca=ca)
+            answers = []
+            for number in range(20):
+                body = b"x" * number
+                answers.append(
+                    client.request("POST", f"/p?n={number}", [("Accept", "a")], body, 20)
+                )
+            found = [await (await each).read() for each in answers[:2]]
+            later = await asyncio.gather(*answers[2:])
+            found += [await each.read() for each in later]
+            await client.close()
+            return found
+
+    version = "1.1" if portable else "2"
+    for number, answer in enumerate(asyncio.run(main())):
+        assert answer.startswith(f"POST /p?n={number} Bearer secret".encode())
+        assert f"HTTP/{version}".encode() in answer
+        assert answer.endswith(b" " + b"x" * number)
+
+
+@pytest.mark.parametrize("portable", _PORTABLE)
+def test_a_server_that_starts_again_is_found_again(tmp_path: Path, *, portable: bool) -> None:
+    authority = Authority(tmp_path, "ca")
+    cert, key = authority.issue("server")
+    ca = Path(authority.file).read_bytes()
+
+    async def main() -> None:
+        tls = ServerTls(KeyPair(str(cert), str(key)))
+        listener = Listener("https://127.0.0.1:0", tls=tls)
+        async with serving(_echo, listener, portable=portable) as under:
+            url = under.url
+            client = OverHttp(url, Credentials(), ca=ca)
+            assert (await client.request("GET", "/", [], b"", 20)).status == 200
+        with pytest.raises(UnreachableError):
+            await client.request("GET", "/", [], b"", 20)
+        async with serving(_echo, Listener(url, tls=tls), portable=portable):
+            answer = await client.request("GET", "/", [], b"", 20)
+            assert answer.status == 200
+            assert (await answer.read()).startswith(b"GET / ")
+            await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_server_of_another_authority_is_not_believed(tmp_path: Path) -> None:
+    cert, key = Authority(tmp_path, "one").issue("server")
+    other = Path(Authority(tmp_path, "other").file).read_bytes()
+
+    async def main() -> None:
+        tls = ServerTls(KeyPair(str(cert), str(key)))
+        async with serving(_echo, Listener("https://127.0.0.1:0", tls=tls), portable=True) as under:
+            client = OverHttp(under.url, Credentials(token="secret"), ca=other)
+            with pytest.raises(UnreachableError, match="certificate verify failed"):
+                await client.request("GET", "/", [], b"", 20)
+            await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_certificate_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ssl.SSLError):
+        OverHttp("https://127.0.0.1:1", Credentials(certificate=b"none", key=b"none"))
