@@ -22,6 +22,7 @@ from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.objects.text.go_text import quote
 from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
 from kvstack.apiserver.policy.admission.webhooks.calls import Caller, FailedOpenError, request_of
 from kvstack.apiserver.policy.admission.webhooks.hooks import (
@@ -59,13 +60,18 @@ class WebhookParts:
     conditions: Conditions
     metrics: WebhookMetrics
     logger: Logger
+    manifests: Manifests = field(default_factory=Manifests)
+    """Configurations that stand in files."""
 
 
 class _Plugin:
     """What both have in common."""
 
+    name = ""
+
     def __init__(self, parts: WebhookParts, resource: GroupResource) -> None:
-        self._hooks: Final = Hooks(parts.view, resource)
+        self._hooks: Final = Hooks(parts.view, resource, parts.manifests)
+        self._has_static: Final = self.name in parts.manifests.plugins
         self._selection: Final = Selection(parts.view, parts.live)
         self._conditions: Final = parts.conditions
         self._caller: Final = Caller(
@@ -79,7 +85,7 @@ class _Plugin:
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether webhooks may be asked about a resource."""
-        return not is_exempt(resource)
+        return not is_exempt(resource, has_static=self._has_static)
 
     async def _is_called(self, hook: Hook, place: Place, shown: "_Shown") -> bool:
         """Tell whether a webhook is to be called, and show the objects in its version if so."""
