@@ -168,12 +168,16 @@ def validate(
 ) -> list[FieldError]:
     """Return what is wrong with the metadata of an object, whether new or not."""
     errors = _name_errors(meta, check_name, path) if meta.get("generateName") else []
+    # Paths are made where something is wrong: this is asked of every object.
     if name := meta.get("name"):
-        errors += [invalid(child(path, "name"), name, each) for each in check_name(name, False)]
+        if wrong := check_name(name, False):
+            errors += [invalid(child(path, "name"), name, each) for each in wrong]
     else:
         errors.append(required(child(path, "name"), "name or generateName is required"))
     errors += _namespace_errors(meta, path, is_namespaced=is_namespaced)
-    errors += _covered(nonnegative(child(path, "generation"), meta.get("generation") or 0))
+    generation = meta.get("generation") or 0
+    if generation < 0:
+        errors += _covered(nonnegative(child(path, "generation"), generation))
     errors += _map_errors(meta, path)
     if finalizers := meta.get("finalizers"):
         errors += validate_finalizers(child(path, "finalizers"), finalizers)
@@ -190,7 +194,8 @@ def validate_update(new: Meta, old: Meta, path: str = "metadata") -> list[FieldE
         detail = "must be specified for an update"
         errors.append(invalid(child(path, "resourceVersion"), "", detail))
     generation = new.get("generation") or 0
-    errors += _covered(nonnegative(child(path, "generation"), generation))
+    if generation < 0:
+        errors += _covered(nonnegative(child(path, "generation"), generation))
     if generation < (old.get("generation") or 0):
         errors.append(invalid(child(path, "generation"), generation, "must not be decremented"))
     for name, absent in _IMMUTABLE_FIELDS:
@@ -276,6 +281,8 @@ def validate_managed_fields(path: str, entries: Sequence[Mapping[str, Any]]) -> 
     """Return what is wrong with the form of entries of managedFields."""
     errors: list[FieldError] = []
     for position, entry in enumerate(entries):
+        if _is_good_entry(entry):
+            continue
         here = index(path, position)
         operation = entry.get("operation")
         if not operation:
@@ -290,6 +297,19 @@ def validate_managed_fields(path: str, entries: Sequence[Mapping[str, Any]]) -> 
         if length(entry.get("subresource") or "") > SUBRESOURCE_BYTES_MAX:
             errors.append(too_long(child(here, "subresource"), SUBRESOURCE_BYTES_MAX))
     return errors
+
+
+def _is_good_entry(entry: Mapping[str, Any]) -> bool:
+    """Tell whether an entry surely has nothing wrong, as those that were made here."""
+    manager: str = entry.get("manager") or ""
+    return (
+        entry.get("fieldsType") == "FieldsV1"
+        and entry.get("operation") in _OPERATIONS
+        and not entry.get("subresource")
+        and manager.isascii()
+        and manager.isprintable()
+        and len(manager) <= MANAGER_BYTES_MAX
+    )
 
 
 def validate_field_manager(path: str, manager: str) -> list[FieldError]:
@@ -309,13 +329,15 @@ def _name_errors(meta: Meta, check_name: CheckName, path: str) -> list[FieldErro
 
 
 def _namespace_errors(meta: Meta, path: str, *, is_namespaced: bool) -> list[FieldError]:
-    where = child(path, "namespace")
     namespace = meta.get("namespace")
     if not is_namespaced:
-        return [forbidden(where, "not allowed on this type")] if namespace else []
+        if not namespace:
+            return []
+        return [forbidden(child(path, "namespace"), "not allowed on this type")]
     if not namespace:
-        return [required(where)]
-    return [invalid(where, namespace, each) for each in names.check_dns_label(namespace)]
+        return [required(child(path, "namespace"))]
+    wrong = names.check_dns_label(namespace)
+    return [invalid(child(path, "namespace"), namespace, each) for each in wrong]
 
 
 def _map_errors(meta: Meta, path: str) -> list[FieldError]:

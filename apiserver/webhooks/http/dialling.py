@@ -46,7 +46,11 @@ def _info(host: str, port: int) -> aiohappyeyeballs.AddrInfoType:
 
 
 async def _secured(sock: socket.socket, context: ssl.SSLContext, name: str) -> socket.socket:
-    tls = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
+    try:
+        tls = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
+    except BaseException:
+        sock.close()
+        raise
     try:
         while True:
             try:
