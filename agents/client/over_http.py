@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -62,12 +62,10 @@ class OverHttp:
         self._server_name = server_name
         self._token = credentials.token
         self._token_until = 0.0
-        self._http2: Http2Pool | None = None
         self._is_secure = url.scheme == _HTTPS
-        if self._is_secure:
-            host = url.hostname or ""
-            place = Place(host, url.port or _HTTPS_PORT, server_name or host, url.netloc)
-            self._http2 = Http2Pool(place, self._context())
+        host = url.hostname or ""
+        self._place = Place(host, url.port or _HTTPS_PORT, server_name or host, url.netloc)
+        self._http2 = Http2Pool(self._place, self._context()) if self._is_secure else None
         self._http1: OverHttp1 | None = None
 
     async def request(
@@ -95,6 +93,22 @@ class OverHttp:
     def use_token(self, token: str) -> None:
         """Ask with another token from now on."""
         self._token = token
+
+    async def use_certificate(self, certificate: bytes, key: bytes) -> None:
+        """Ask with another certificate (PEM) from now on; what is under way is broken off.
+
+        Raises ssl.SSLError for what is no certificate.
+        """
+        before = self._credentials
+        self._credentials = replace(before, certificate=certificate, key=key)
+        try:
+            context = self._context()
+        except ssl.SSLError:
+            self._credentials = before
+            raise
+        await self.close()
+        if self._http2 is not None:
+            self._http2 = Http2Pool(self._place, context)
 
     async def close(self) -> None:
         """Give up all connections."""

@@ -5,10 +5,11 @@ container engine. Without the engine they live on when the command ends, and are
 """
 
 import asyncio
+import os
 import random
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
@@ -17,8 +18,9 @@ import yaml
 
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
+from kvstack.agents.client.over_http import OverHttp
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import bootstrap
+from kvstack.agents.kubelet import bootstrap, certificates, resolv_conf
 from kvstack.agents.kubelet.configuration import (
     FLAGS,
     ConfigurationFileError,
@@ -29,10 +31,13 @@ from kvstack.agents.kubelet.configuration import (
     without_effect,
 )
 from kvstack.agents.kubelet.housekeeping import KeepingOptions
+from kvstack.agents.kubelet.image_garbage import ImageOptions
 from kvstack.agents.kubelet.kubelet import KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
+from kvstack.agents.kubelet.pressures import EvictionOptions
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
+from kvstack.agents.kubelet.rotation import CLIENT_KIND, Rotation
 from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static_pods import StaticSettings
 from kvstore.errors import ConfigError
@@ -68,7 +73,7 @@ _OWN: Final = {
 }
 # Flags of kubelet that have no effect here.
 _TAKEN_NAMES: Final = """
-    v rotate-certificates enable-server cloud-provider image-credential-provider-config
+    v enable-server cloud-provider image-credential-provider-config
     image-credential-provider-bin-dir runtime-cgroups pod-infra-container-image fail-swap-on
     cgroup-driver feature-gates read-only-port sync-frequency logging-format vmodule
     hairpin-mode
@@ -179,12 +184,13 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         ip,
         root,
         configuration["port"],
-        configuration["maxPods"],
+        pods_max(configuration, os.cpu_count() or 1),
         own["ignore-limits"] == "true",
         Path(configuration["podLogsDir"]),
         configuration["cgroupRoot"].strip("/") or "kubepods",
         node_names(configuration),
         configuration["seccompDefault"],
+        configuration["podPidsLimit"],
         StaticSettings(Path(static) if static else None, configuration["staticPodURL"]),
         seconds(configuration, "fileCheckFrequency"),
         reserved,
@@ -197,11 +203,13 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
             configuration["registerNode"],
         ),
         KeepingOptions(
-            configuration["evictionHard"],
-            seconds(configuration, "evictionPressureTransitionPeriod"),
-            configuration["imageGCHighThresholdPercent"],
-            configuration["imageGCLowThresholdPercent"],
-            seconds(configuration, "imageMinimumGCAge"),
+            _evictions(configuration),
+            ImageOptions(
+                configuration["imageGCHighThresholdPercent"],
+                configuration["imageGCLowThresholdPercent"],
+                seconds(configuration, "imageMinimumGCAge"),
+                seconds(configuration, "imageMaximumGCAge"),
+            ),
             quantity(configuration["containerLogMaxSize"]),
             configuration["containerLogMaxFiles"],
         ),
@@ -225,6 +233,25 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
     )
 
 
+def pods_max(configuration: Object, cores: int) -> int:
+    """Return how many pods a node takes."""
+    most: int = configuration["maxPods"]
+    per_core: int = configuration["podsPerCore"]
+    return min(most, per_core * cores) if per_core else most
+
+
+def _evictions(configuration: Object) -> EvictionOptions:
+    periods = configuration["evictionSoftGracePeriod"]
+    return EvictionOptions(
+        configuration["evictionHard"],
+        configuration["evictionSoft"],
+        {signal: seconds(periods, signal) for signal in periods},
+        configuration["evictionMinimumReclaim"],
+        seconds(configuration, "evictionPressureTransitionPeriod"),
+        float(configuration["evictionMaxPodGracePeriod"]),
+    )
+
+
 def _summed(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
     """Return what two say together."""
     return {
@@ -235,32 +262,10 @@ def _summed(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
 
 def node_names(configuration: Object) -> NodeNames:
     """Return how names are resolved, by the configuration and the node's own file."""
-    servers, searches, options = read_resolv_conf(configuration["resolvConf"])
+    servers, searches, options = resolv_conf.read(configuration["resolvConf"])
     return NodeNames(
         configuration["clusterDNS"], configuration["clusterDomain"], servers, searches, options
     )
-
-
-def read_resolv_conf(path: str) -> tuple[list[str], list[str], list[str]]:
-    """Return servers, searches and options of a file; without one: the machine itself."""
-    if not path:
-        return ["127.0.0.1"], ["."], []
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    servers: list[str] = []
-    searches: list[str] = []
-    options: list[str] = []
-    for line in lines:
-        words = line.split()
-        if words[:1] == ["nameserver"]:
-            servers += words[1:2]
-        elif words[:1] == ["search"]:
-            searches = words[1:]
-        elif words[:1] == ["options"]:
-            options = words[1:]
-    return servers, searches, options
 
 
 async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger) -> None:
@@ -270,16 +275,37 @@ async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger)
         loop.add_signal_handler(each, stop.set)
     clock, chance = SystemClock(), random.SystemRandom().random
     kubeconfig = Path(own["kubeconfig"])
+    pki = options.pki or options.root / "pki"
     if own["bootstrap-kubeconfig"]:
-        pki = options.pki or options.root / "pki"
         await bootstrap.ensure(own["bootstrap-kubeconfig"], kubeconfig, pki, options.name, clock)
-    cluster = load(kubeconfig)
-    api = Api(connect(cluster), Options(user_agent="kvstack-kubelet"))
+    transport = connect(load(kubeconfig))
+    api = Api(transport, Options(user_agent="kvstack-kubelet"))
     node = RealNode(api, clock, chance, log, options)
+    rotation: asyncio.Task[None] | None = None
     try:
+        if options.configuration["rotateCertificates"]:
+            use = used_by(transport)
+            kept = certificates.current(pki, certificates.CLIENT)
+            if certificates.is_good(kept, clock.now_s()):
+                await use(kept)
+            work = Rotation(api, CLIENT_KIND, pki, options.name, (), use, clock, chance, log).run()
+            rotation = loop.create_task(work, name="rotation of the client certificate")
         await node.start()
         log.info("the node is ready", name=options.name)
         await stop.wait()
     finally:
+        if rotation is not None:
+            rotation.cancel()
+            await asyncio.gather(rotation, return_exceptions=True)
         await node.stop()
         await api.close()
+
+
+def used_by(transport: OverHttp) -> Callable[[Path], Awaitable[None]]:
+    """Return what lets a transport ask with the certificate and key of a file."""
+
+    async def use(file: Path) -> None:
+        pem = await asyncio.to_thread(file.read_bytes)
+        await transport.use_certificate(pem, pem)
+
+    return use

@@ -10,6 +10,7 @@ it); one that nobody knows is an error.
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+from kvstack.agents.kubelet.evictions import CONDITIONS, amount_of
 from kvstack.apiserver.objects.durations import DurationError, parse
 
 Object: TypeAlias = dict[str, Any]
@@ -29,6 +30,8 @@ DEFAULTS: Final[Object] = {
     "nodeStatusUpdateFrequency": "10s",
     "nodeStatusReportFrequency": "5m0s",
     "maxPods": 110,
+    "podsPerCore": 0,
+    "podPidsLimit": -1,
     "authentication": {
         "anonymous": {"enabled": False},
         "webhook": {"enabled": True, "cacheTTL": "2m0s"},
@@ -48,11 +51,18 @@ DEFAULTS: Final[Object] = {
         "memory.available": "100Mi",
         "nodefs.available": "10%",
         "nodefs.inodesFree": "5%",
+        "imagefs.available": "15%",
+        "imagefs.inodesFree": "5%",
     },
+    "evictionSoft": {},
+    "evictionSoftGracePeriod": {},
+    "evictionMinimumReclaim": {},
+    "evictionMaxPodGracePeriod": 0,
     "evictionPressureTransitionPeriod": "5m0s",
     "imageGCHighThresholdPercent": 85,
     "imageGCLowThresholdPercent": 80,
     "imageMinimumGCAge": "2m0s",
+    "imageMaximumGCAge": "0s",
     "containerLogMaxSize": "10Mi",
     "containerLogMaxFiles": 5,
     "podLogsDir": "/var/log/pods",
@@ -61,6 +71,7 @@ DEFAULTS: Final[Object] = {
     "tlsCertFile": "",
     "tlsPrivateKeyFile": "",
     "serverTLSBootstrap": False,
+    "rotateCertificates": False,
     "registerNode": True,
     "registerWithTaints": [],
     "providerID": "",
@@ -69,17 +80,16 @@ DEFAULTS: Final[Object] = {
 """What has an effect here."""
 
 _IGNORED_NAMES: Final = """
-    readOnlyPort nodeLeaseDurationSeconds rotateCertificates enableServer syncFrequency
+    readOnlyPort nodeLeaseDurationSeconds enableServer syncFrequency
     tlsCipherSuites tlsMinVersion tlsCurvePreferences registryPullQPS registryBurst
     eventRecordQPS eventBurst enableDebuggingHandlers enableContentionProfiling oomScoreAdj
-    streamingConnectionIdleTimeout imageMaximumGCAge volumeStatsAggPeriod kubeletCgroups
+    streamingConnectionIdleTimeout volumeStatsAggPeriod kubeletCgroups
     systemCgroups cgroupsPerQOS cgroupDriver cpuManagerPolicy singleProcessOOMKill
     cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy
     topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
-    runtimeRequestTimeout hairpinMode podCIDR podPidsLimit cpuCFSQuota cpuCFSQuotaPeriod
+    runtimeRequestTimeout hairpinMode podCIDR cpuCFSQuota cpuCFSQuotaPeriod
     nodeStatusMaxImages maxOpenFiles contentType kubeAPIQPS kubeAPIBurst serializeImagePulls
-    maxParallelImagePulls evictionSoft evictionSoftGracePeriod evictionMaxPodGracePeriod
-    evictionMinimumReclaim mergeDefaultEvictionSettings podsPerCore
+    maxParallelImagePulls mergeDefaultEvictionSettings
     enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains
     iptablesMasqueradeBit iptablesDropBit featureGates failSwapOn memorySwap
     containerLogMaxWorkers containerLogMonitorInterval
@@ -104,6 +114,8 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "http-check-frequency": ("httpCheckFrequency",),
     "node-status-update-frequency": ("nodeStatusUpdateFrequency",),
     "max-pods": ("maxPods",),
+    "pods-per-core": ("podsPerCore",),
+    "pod-max-pids": ("podPidsLimit",),
     "anonymous-auth": ("authentication", "anonymous", "enabled"),
     "authentication-token-webhook": ("authentication", "webhook", "enabled"),
     "client-ca-file": ("authentication", "x509", "clientCAFile"),
@@ -115,6 +127,10 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "resolv-conf": ("resolvConf",),
     "cgroup-root": ("cgroupRoot",),
     "eviction-hard": ("evictionHard",),
+    "eviction-soft": ("evictionSoft",),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod",),
+    "eviction-minimum-reclaim": ("evictionMinimumReclaim",),
+    "eviction-max-pod-grace-period": ("evictionMaxPodGracePeriod",),
     "eviction-pressure-transition-period": ("evictionPressureTransitionPeriod",),
     "image-gc-high-threshold": ("imageGCHighThresholdPercent",),
     "image-gc-low-threshold": ("imageGCLowThresholdPercent",),
@@ -126,6 +142,8 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "kube-reserved": ("kubeReserved",),
     "tls-cert-file": ("tlsCertFile",),
     "tls-private-key-file": ("tlsPrivateKeyFile",),
+    "rotate-certificates": ("rotateCertificates",),
+    "rotate-server-certificates": ("serverTLSBootstrap",),
     "register-node": ("registerNode",),
     "register-with-taints": ("registerWithTaints",),
     "provider-id": ("providerID",),
@@ -201,7 +219,7 @@ def _value(flag: str, text: str, kept: object) -> object:
             raise ConfigurationFileError(f"--{flag} {text}: true or false")
         return text == "true"
     if isinstance(kept, int):
-        if not text.isdecimal():
+        if not text.removeprefix("-").isdecimal():
             raise ConfigurationFileError(f"--{flag} {text}: a number")
         return int(text)
     parts = [each for each in text.split(",") if each]
@@ -210,7 +228,7 @@ def _value(flag: str, text: str, kept: object) -> object:
     if isinstance(kept, list):
         return parts
     if isinstance(kept, dict):
-        separator = "<" if flag == "eviction-hard" else "="
+        separator = "<" if flag in ("eviction-hard", "eviction-soft") else "="
         return dict(_pair(flag, each, separator) for each in parts)
     return text
 
@@ -233,7 +251,31 @@ def seconds(configuration: Object, name: str) -> float:
     return parse(str(configuration[name])) / 1e9
 
 
+def _check_evictions(found: Object) -> None:
+    """Check thresholds: signals, amounts, and that soft ones have a time; raises."""
+    for name in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
+        for signal, text in found[name].items():
+            if signal not in CONDITIONS:
+                raise ConfigurationFileError(f'{name}: unsupported eviction signal "{signal}"')
+            try:
+                amount = amount_of(str(text), 100)
+            except ValueError as error:
+                raise ConfigurationFileError(f"{name}: {signal}: {text}: {error}") from error
+            if amount < 0:
+                raise ConfigurationFileError(f"{name}: {signal}: {text} must not be negative")
+    for signal in found["evictionSoft"]:
+        if signal not in found["evictionSoftGracePeriod"]:
+            text = f"grace period must be specified for the soft eviction threshold {signal}"
+            raise ConfigurationFileError(text)
+    for signal, text in found["evictionSoftGracePeriod"].items():
+        try:
+            parse(str(text))
+        except DurationError as error:
+            raise ConfigurationFileError(f"evictionSoftGracePeriod: {signal}: {error}") from error
+
+
 def _check(found: Object) -> None:
+    _check_evictions(found)
     for name in sorted(_DURATIONS):
         try:
             parse(str(found[name]))

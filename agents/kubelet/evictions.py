@@ -1,6 +1,5 @@
-"""When a node runs short: what is missing, and which pod goes first.
+"""When a node runs short (`pressures`): which pod goes first, and what is said of it.
 
-    missing = shortages(measures, thresholds)
     victim = first_to_go(pods, usage, signal)
 
 A threshold is an amount, or a share of what the machine has ("10%"). Pure.
@@ -49,6 +48,7 @@ class Shortage(NamedTuple):
     signal: str
     threshold: str
     available: int
+    is_soft: bool = False
 
 
 def amount_of(threshold: str, capacity: int) -> int:
@@ -56,18 +56,6 @@ def amount_of(threshold: str, capacity: int) -> int:
     if threshold.endswith("%"):
         return int(capacity * float(threshold[:-1]) / 100)
     return quantity(threshold)
-
-
-def shortages(measures: Mapping[str, Measure], thresholds: Mapping[str, str]) -> list[Shortage]:
-    """Return what is below its threshold, memory first."""
-    found = []
-    for signal, threshold in sorted(
-        thresholds.items(), key=lambda each: each[0] != "memory.available"
-    ):
-        measure = measures.get(signal)
-        if measure is not None and measure.available < amount_of(threshold, measure.capacity):
-            found.append(Shortage(signal, threshold, measure.available))
-    return found
 
 
 def first_to_go(pods: Iterable[Object], used: Mapping[str, int], signal: str) -> Object | None:

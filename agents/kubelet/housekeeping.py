@@ -7,10 +7,9 @@ every 300 s   images that nobody uses, while their disk is full; logs of pods th
 
 import asyncio
 import gzip
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -19,37 +18,35 @@ from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet import evictions
-from kvstack.agents.kubelet.evictions import Measure
+from kvstack.agents.kubelet.eviction_manager import HARD_GRACE_S, EvictionManager
+from kvstack.agents.kubelet.image_garbage import ImageGarbage, ImageOptions
+from kvstack.agents.kubelet.measures import measures
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.agents.kubelet.pods.sandboxes import NodeSettings
 from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.agents.kubelet.pressures import EvictionOptions
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
-from kvstack.agents.kubelet.runtime.runtime import Container, Usage
 from kvstack.agents.kubelet.volumes.pod_volumes import VolumeError
 from kvstack.apiserver.objects.status import ApiError
 from kvstore.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.kubelet import Kubelet
+    from kvstack.agents.kubelet.runtime.runtime import Container
 
 Object: TypeAlias = dict[str, Any]
 
 _TICK_S: Final = 10.0
 _EACH_MINUTE: Final = 6
 _EACH_FIVE_MINUTES: Final = 30
-_HARD_GRACE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class KeepingOptions:
     """How a node cleans up."""
 
-    eviction_hard: Mapping[str, str] = field(default_factory=lambda: dict(evictions.DEFAULT))
-    pressure_s: float = 300.0
-    """How long a pressure is told of after it has ended."""
-    image_high_percent: int = 85
-    image_low_percent: int = 80
-    image_age_s: float = 120.0
+    evictions: EvictionOptions = field(default_factory=EvictionOptions)
+    images: ImageOptions = field(default_factory=ImageOptions)
     log_bytes_max: int = 10 << 20
     log_files_max: int = 5
 
@@ -74,13 +71,14 @@ class Housekeeping:
         self._logger = logger
         self._recorder = recorder
         self._options = kubelet.options.keeping
-        self._short_until_s: dict[str, float] = {}
-        self._image_used_s: dict[str, float] = {}
+        self._images = ImageGarbage(kubelet.runtime, clock, self._options.images)
+        self._evictions = EvictionManager(
+            kubelet, self._options.evictions, self._images, clock, recorder
+        )
 
     def pressures(self) -> list[str]:
         """Return the conditions of the node that hold."""
-        now = self._clock.monotonic_s()
-        return [type_ for type_, until_s in self._short_until_s.items() if until_s > now]
+        return self._evictions.conditions()
 
     async def run(self) -> None:
         """Clean up until cancelled."""
@@ -97,11 +95,10 @@ class Housekeeping:
     async def tick(self, number: int) -> None:
         """Do what is due at a tick; raises ApiError, UnreachableError, OSError."""
         await self._rotate_logs()
-        if self._options.eviction_hard:
-            await self._relieve()
+        await self._evictions.relieve()
         await self._check_disks()
         if number % _EACH_MINUTE == 0:
-            await self._remove_ended()
+            await self.remove_ended()
             await self._renew_volumes()
         if number % _EACH_FIVE_MINUTES == 0:
             await self._remove_images()
@@ -131,20 +128,24 @@ class Housekeeping:
             record = self._kubelet.record_of(uid)
             if text and record is not None and not record.memory.has_failed:
                 self._recorder.record(pod, "Warning", "Evicted", text)
-                self._kubelet.end(uid, "Evicted", text, _HARD_GRACE_S, disrupts=False)
+                self._kubelet.end(uid, "Evicted", text, HARD_GRACE_S, disrupts=False)
 
     # Containers, logs and images.
 
-    async def _remove_ended(self) -> None:
-        """Remove ended containers, but the newest of each name."""
+    async def remove_ended(self, keeps: int = 1) -> None:
+        """Remove ended containers, but so many of the newest of each name.
+
+        What a pod that goes on has to tell of is kept.
+        """
         runtime = self._kubelet.runtime
         for pod in self._kubelet.admitted():
             by_name: dict[str, list[Container]] = {}
             for each in runtime.of_pod(pod["metadata"]["uid"]):
                 if not each.is_running:
                     by_name.setdefault(each.name, []).append(each)
+            kept = max(keeps, 0 if is_ended(pod) else 1)
             for ended in by_name.values():
-                for each in ended[:-1]:
+                for each in ended[: max(len(ended) - kept, 0)]:
                     await runtime.remove_container(each.id)
 
     async def _rotate_logs(self) -> None:
@@ -179,103 +180,12 @@ class Housekeeping:
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     async def _remove_images(self) -> None:
-        """Remove images that nobody uses, the least recently used first, while the disk is full."""
-        runtime, options, now = self._kubelet.runtime, self._options, self._clock.now_s()
-        images = await runtime.images()
-        uids = runtime.pod_uids()
-        used = {each.image_id for uid in uids for each in runtime.of_pod(uid)}
-        used |= {each.image for uid in uids for each in runtime.of_pod(uid)}
-        for image in images:
-            if image.id in used or used.intersection(image.names):
-                self._image_used_s[image.id] = now
-            self._image_used_s.setdefault(image.id, now - options.image_age_s)
-        disk = self._measures()["nodefs.available"]
-        taken = 100 - disk.available * 100 // max(disk.capacity, 1)
-        if taken < options.image_high_percent:
-            return
-        wanted = (taken - options.image_low_percent) * disk.capacity // 100
-        for image in sorted(images, key=lambda each: self._image_used_s[each.id]):
-            if wanted <= 0:
-                return
-            if not image.is_pinned and now - self._image_used_s[image.id] >= options.image_age_s:
-                await runtime.remove_image(image.id)
-                wanted -= image.size_bytes
-        if wanted > 0:
+        """Remove images that nobody uses, as far as that is due."""
+        place = await self._kubelet.runtime.image_place() or self._kubelet.options.root
+        found = await asyncio.to_thread(measures, self._kubelet.options.root, place)
+        if not await self._images.collect(found["imagefs.available"]):
             text = "Failed to garbage collect required amount of images."
             self._recorder.record(self._kubelet.node.object, "Warning", "FreeDiskSpaceFailed", text)
-
-    # Evictions.
-
-    def _measures(self) -> dict[str, Measure]:
-        return measures(self._kubelet.options.root)
-
-    async def _relieve(self) -> None:
-        """Evict one pod if something is short, and tell of it."""
-        found = await asyncio.to_thread(self._measures)
-        missing = evictions.shortages(found, self._options.eviction_hard)
-        now = self._clock.monotonic_s()
-        before = set(self.pressures())
-        for each in missing:
-            type_ = evictions.CONDITIONS[each.signal]
-            self._short_until_s[type_] = now + self._options.pressure_s
-        if set(self.pressures()) != before:
-            self._kubelet.node.look_again()
-        if not missing:
-            return
-        shortage = missing[0]
-        resource = evictions.RESOURCES[shortage.signal]
-        text = f"Attempting to reclaim {resource}"
-        self._recorder.record(self._kubelet.node.object, "Warning", "EvictionThresholdMet", text)
-        if resource != "memory":
-            await self._remove_ended()
-        usage = await self._kubelet.runtime.usage()
-        used: dict[str, int] = {}
-        for one in usage:
-            amount = _amount(one, resource)
-            used[one.container.pod_uid] = used.get(one.container.pod_uid, 0) + amount
-        active = [each for each in self._kubelet.admitted() if self._may_go(each)]
-        victim = evictions.first_to_go(active, used, shortage.signal)
-        if victim is None:
-            return
-        uid = victim["metadata"]["uid"]
-        by_name = {
-            one.container.name: _amount(one, resource)
-            for one in usage
-            if one.container.pod_uid == uid
-        }
-        text = evictions.message(shortage, victim, by_name)
-        self._recorder.record(victim, "Warning", "Evicted", text)
-        self._kubelet.end(uid, "Evicted", text, _HARD_GRACE_S, disrupts=True)
-
-    def _may_go(self, pod: Object) -> bool:
-        record = self._kubelet.record_of(pod["metadata"]["uid"])
-        return record is not None and not record.is_over and not is_ended(pod)
-
-
-def measures(root: Path) -> dict[str, Measure]:
-    """Return how much of memory, disk and processes is left; root: on the disk of pods."""
-    memory = dict(
-        line.partition(":")[::2] for line in Path("/proc/meminfo").read_text().splitlines()
-    )
-    disk = os.statvfs(root)
-    pids_max = int(Path("/proc/sys/kernel/pid_max").read_text())
-    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
-    return {
-        "memory.available": Measure(_kib(memory["MemAvailable"]), _kib(memory["MemTotal"])),
-        "nodefs.available": Measure(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize),
-        "nodefs.inodesFree": Measure(disk.f_favail, disk.f_files),
-        "pid.available": Measure(pids_max - running, pids_max),
-    }
-
-
-def _kib(text: str) -> int:
-    return int(text.split()[0]) * 1024
-
-
-def _amount(usage: Usage, resource: str) -> int:
-    if resource == "memory":
-        return usage.working_set_bytes
-    return usage.files_inodes if resource == "inodes" else usage.files_bytes
 
 
 def _has_disk_limits(pod: Object) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
+from kvstack.agents.kubelet.evictions import DEFAULT, amount_of
 from kvstack.apiserver.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]
@@ -37,7 +38,6 @@ _PRESSURES: Final = (
         ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
     ),
 )
-_MEMORY_RESERVED_KIB: Final = 100 * 1024
 
 
 class Machine(NamedTuple):
@@ -66,6 +66,8 @@ class Self:
     """Its name and version: `name://version`."""
     reserved: Mapping[str, str] = field(default_factory=dict)
     """What is kept for the system."""
+    evictions: Mapping[str, str] = field(default_factory=lambda: DEFAULT)
+    """Hard thresholds."""
     handlers: Sequence[Object] = ()
     """Of its runtime."""
 
@@ -141,14 +143,22 @@ def capacity(machine: Machine, pods_max: int) -> dict[str, str]:
 
 
 def allocatable(
-    machine: Machine, pods_max: int, reserved: Mapping[str, str] | None = None
+    machine: Machine,
+    pods_max: int,
+    reserved: Mapping[str, str] | None = None,
+    evictions: Mapping[str, str] = DEFAULT,
 ) -> dict[str, str]:
-    """Return what pods may use; reserved: for the system, besides what evictions keep free."""
+    """Return what pods may use.
+
+    reserved: for the system; evictions: hard thresholds, of which nothing is used.
+    """
     kept = reserved or {}
     cpu_milli = machine.cores * 1000 - parse_quantity(kept.get("cpu", "0")).milli_value()
-    memory = machine.memory_kib - _MEMORY_RESERVED_KIB
+    memory = machine.memory_kib
+    memory -= amount_of(evictions.get("memory.available", "0"), machine.memory_kib * 1024) // 1024
     memory -= parse_quantity(kept.get("memory", "0")).value() // 1024
-    disk = machine.disk_bytes * 9 // 10
+    disk = machine.disk_bytes
+    disk -= amount_of(evictions.get("nodefs.available", "0"), machine.disk_bytes)
     disk -= parse_quantity(kept.get("ephemeral-storage", "0")).value()
     whole = cpu_milli % 1000 == 0
     return {
@@ -199,7 +209,7 @@ def status(
     """Return the status of a node; images and conditions: as it shows them."""
     found: Object = {
         "capacity": capacity(machine, own.pods_max),
-        "allocatable": allocatable(machine, own.pods_max, own.reserved),
+        "allocatable": allocatable(machine, own.pods_max, own.reserved, own.evictions),
         "addresses": [
             {"type": "InternalIP", "address": own.ip},
             {"type": "Hostname", "address": own.name},

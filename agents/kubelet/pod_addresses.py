@@ -20,6 +20,11 @@ class PodAddresses:
         self._last = 0
         self._owners: dict[str, str] = {}  # address → uid of its pod
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether no pod has an address."""
+        return not self._owners
+
     def keep(self, address: str, uid: str) -> None:
         """Remember an address that a pod has since before."""
         self._owners[address] = uid

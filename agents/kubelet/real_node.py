@@ -11,7 +11,7 @@ import datetime as dt
 import ipaddress
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,9 +24,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet import bootstrap, node
+from kvstack.agents.kubelet import certificates, node, resolv_conf
 from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.pods.sandboxes import NodeNames
+from kvstack.agents.kubelet.rotation import SERVING_KIND, Rotation
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.process_runtime import (
     SHARED,
@@ -113,6 +115,7 @@ class RealNode:
                 options.ip,
                 options.root,
                 options.port,
+                names=_names(),
                 status=StatusOptions(labels=options.labels),
                 ignores_limits=options.ignores_limits,
             ),
@@ -127,7 +130,10 @@ class RealNode:
             reviews_tokens=(authentication.get("webhook") or {}).get("enabled", True),
             allows_all=mode == "AlwaysAllow",
         )
+        self._chance = chance
         self._server: KubeletServer | None = None
+        self._signed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
         self._health: HttpServer | None = None
 
     def _make_runtime(self) -> Runtime:
@@ -155,36 +161,74 @@ class RealNode:
             raise ConfigError("a node needs root")
         options = self._options
         options.root.mkdir(mode=0o750, parents=True, exist_ok=True)
-        pair = await self._pair()
         host = f"[{options.address}]" if ":" in options.address else options.address
         url = f"https://{host}:{options.port}"
         await self.runtime.open()
-        try:
-            self._server = await self._serve(url, pair)
-        except ConfigError:
-            if not options.port_may_differ:
-                raise
-            self._server = await self._serve(f"https://{host}:0", pair)
-        server = self._server
         given = options.configuration
+        if given.get("serverTLSBootstrap") and not given.get("tlsCertFile"):
+            await self._serve_signed(url)
+        else:
+            pair = await self._pair()
+            try:
+                await self._serve(url, pair)
+            except ConfigError:
+                if not options.port_may_differ:
+                    raise
+                await self._serve(f"https://{host}:0", pair)
         if given.get("healthzPort"):
             address = f"http://{given['healthzBindAddress']}:{given['healthzPort']}"
             self._health = HttpServer([Listener(address, "healthz")], _healthy)
             await self._health.start()
-        await self.kubelet.start(urlsplit(server.urls[0]).port or options.port)
+        port = urlsplit(self._server.urls[0]).port if self._server else None
+        await self.kubelet.start(port or options.port)
+
+    async def _serve_signed(self, url: str) -> None:
+        """Serve with a certificate that the cluster signs; nobody is served until it does.
+
+        It waits for nobody: somebody has to approve the request, and nobody does by default.
+        """
+        options = self._options
+        pki, names = options.pki or options.root / "pki", (options.ip, options.name)
+
+        async def use(_file: Path) -> None:
+            self._signed.set()  # a server that runs reads the file at the next handshake
+
+        rotation = Rotation(
+            self._api,
+            SERVING_KIND,
+            pki,
+            options.name,
+            names,
+            use,
+            self._clock,
+            self._chance,
+            self._logger,
+        )
+        pair = KeyPair(str(rotation.file), str(rotation.file))
+        if await asyncio.to_thread(certificates.is_good, rotation.file, self._clock.now_s()):
+            await self._serve(url, pair)
+        else:
+            self._begin(self._serve_later(url, pair), "HTTPS API of the node")
+        self._begin(rotation.run(), "rotation of the serving certificate")
+
+    async def _serve_later(self, url: str, pair: KeyPair) -> None:
+        await self._signed.wait()
+        try:
+            await self._serve(url, pair)
+        except ConfigError as error:
+            self._logger.error("the node cannot be asked", reason=str(error))
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
 
     async def _pair(self) -> KeyPair:
-        """Return what clients are shown: given files, a signed certificate, or one of its own."""
+        """Return what clients are shown: given files, or a certificate of its own."""
         options, given = self._options, self._options.configuration
         if given.get("tlsCertFile"):
             return KeyPair(given["tlsCertFile"], given["tlsPrivateKeyFile"])
-        if given.get("serverTLSBootstrap"):
-            pki, names = options.pki or options.root / "pki", (options.ip, options.name)
-            file = await bootstrap.serving(self._api, pki, options.name, names, self._clock)
-            return KeyPair(str(file), str(file))
         return await asyncio.to_thread(_certificate, options, self._clock.now_s())
 
-    async def _serve(self, url: str, pair: KeyPair) -> KubeletServer:
+    async def _serve(self, url: str, pair: KeyPair) -> None:
         ca = self._options.client_ca
         server = KubeletServer(
             self.kubelet,
@@ -196,10 +240,13 @@ class RealNode:
             self._options.configuration,
         )
         await server.start()
-        return server
+        self._server = server
 
     async def stop(self) -> None:
         """End everything; containers, too, if they end with the node."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for server in (self._server, self._health):
             if server is not None:
                 await server.stop()
@@ -208,6 +255,12 @@ class RealNode:
 
     def _ended(self, uid: str) -> None:
         self.kubelet.container_ended(uid)
+
+
+def _names() -> NodeNames:
+    """Return how pods resolve names where nothing is said of it: as their node does."""
+    found = resolv_conf.for_pods()
+    return NodeNames(servers=found.servers, searches=found.searches, options=found.options)
 
 
 def _existing(path: Path) -> Path:

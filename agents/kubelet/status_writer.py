@@ -15,6 +15,7 @@ from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
+_REPLACED: Final = ("podIPs", "hostIPs")
 _GONE: Final = (404, 409)
 """There is no such pod, or another of its name."""
 
@@ -34,7 +35,7 @@ class StatusWriter:
         if status != told:
             meta = pod["metadata"]
             path = PODS.path(meta["namespace"], meta["name"], "status")
-            body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": status})
+            body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": _patch(status)})
             try:
                 await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
             except ApiError as error:
@@ -52,6 +53,14 @@ class StatusWriter:
         except ApiError as error:
             if error.code not in _GONE:
                 raise
+
+
+def _patch(status: Object) -> Object:
+    """Return a status as a patch: addresses take the place of those of before."""
+    whole: Object = {
+        name: [*status[name], {"$patch": "replace"}] for name in _REPLACED if name in status
+    }
+    return {**status, **whole}
 
 
 def _keep_times(status: Object, told: Object) -> None:

@@ -15,7 +15,7 @@ left behind.
 import asyncio
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,7 @@ from kvstack.agents.standalone.stack import (
     stack_options,
 )
 from kvstack.apiserver.server.certs.pki import Pki
-from kvstack.apiserver.server.settings.command_line import Given
+from kvstack.apiserver.server.settings.command_line import Given, Value
 from kvstack.apiserver.server.settings.options import Options
 from kvstore.client import Store
 from kvstore.client.values import Put, prefix_end
@@ -61,6 +61,8 @@ class Settings(NamedTuple):
     without: frozenset[str] = frozenset()
     rows: Rows = ()
     """What there is at the start: of another cluster's `rows`."""
+    flags: Mapping[str, Value] = {}
+    """Of the API server, by name, over those that suit a test."""
 
 
 def make_authorities(directory: Path, logger: Logger | None = None) -> None:
@@ -166,7 +168,7 @@ class BackgroundCluster:
         pki = pki_dir(own.data_dir)
         if self._authorities is not None and not pki.exists():
             shutil.copytree(pki_dir(self._authorities), pki)
-        options = stack_options(own, Given({}))
+        options = stack_options(own, Given(dict(self._settings.flags)))
         await asyncio.to_thread(_pki(own, options, self._logger).ensure)
         options = replace(options, serving=replace(options.serving, port=0))
         self._loop = asyncio.get_running_loop()

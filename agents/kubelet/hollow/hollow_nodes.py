@@ -163,7 +163,13 @@ class HollowNodes:
         node = self._nodes.get(name)
         if node is None and (name in self._own or (self._options.adopts and nodes.is_hollow(new))):
             self._adopt(new)
-        elif node is not None and node.is_told and nodes.is_given_up(new):
+            return
+        if node is None:
+            return
+        if node.addresses.is_unused:  # the cluster may give a node its range only now
+            cidr = (new.get("spec") or {}).get("podCIDR", "")
+            node.addresses = PodAddresses(range_of(node.number, cidr))
+        if node.is_told and nodes.is_given_up(new):
             node.is_told = False
             self._queue.add((_NODE, name))
 

@@ -101,6 +101,7 @@ class Limits:
     """In each period of 100 ms."""
     memory_bytes: int = 0
     oom_score: int = 0
+    processes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,7 @@ class Usage:
     files_bytes: int = 0
     """In its own layer."""
     files_inodes: int = 0
+    processes: int = 0
 
 
 class Session(Protocol):
@@ -301,6 +303,10 @@ class Runtime(Protocol):
 
     async def images(self) -> Sequence[Image]:
         """Return the images of the node."""
+        ...
+
+    async def image_place(self) -> Path | None:
+        """Return a place on the disk where images are; None: it is not known."""
         ...
 
     async def remove_image(self, image_id: str) -> None:

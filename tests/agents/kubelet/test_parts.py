@@ -18,7 +18,7 @@ from kvstack.agents.kubelet.configuration import (
     with_flags,
     without_effect,
 )
-from kvstack.agents.kubelet.evictions import Measure, Shortage
+from kvstack.agents.kubelet.evictions import Shortage
 from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.agents.kubelet.static_pods import (
@@ -37,16 +37,6 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 # Evictions.
-
-
-def test_what_is_short() -> None:
-    measures = {
-        "memory.available": Measure(50 << 20, 8 << 30),
-        "nodefs.available": Measure(5, 100),
-        "nodefs.inodesFree": Measure(6, 100),
-    }
-    found = evictions.shortages(measures, evictions.DEFAULT)
-    assert [each.signal for each in found] == ["memory.available", "nodefs.available"]
 
 
 def test_who_goes_first_and_what_is_said() -> None:

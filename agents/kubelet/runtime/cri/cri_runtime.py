@@ -330,6 +330,21 @@ class CriRuntime:
         )
         return [_image(each) for each in answer.images]
 
+    async def image_place(self) -> Path | None:
+        """Return where the engine has its images."""
+        try:
+            answer = await self._image_client.call(
+                "ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse
+            )
+        except CriError as error:
+            self._logger.warning("the engine does not say where images are", error=error.text)
+            return None
+        for each in answer.image_filesystems:
+            place = Path(each.fs_id.mountpoint)
+            if await asyncio.to_thread(place.is_dir):
+                return place
+        return None
+
     async def remove_image(self, image_id: str) -> None:
         """Remove an image."""
         request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image_id))

@@ -242,6 +242,11 @@ class ProcessRuntime:
         """Return the images of the node's folder."""
         return [_shown(each) for each in await asyncio.to_thread(self._images.all)]
 
+    async def image_place(self) -> Path | None:
+        """Return the node's folder."""
+        place = self._images.directory
+        return place if await asyncio.to_thread(place.is_dir) else None
+
     async def remove_image(self, image_id: str) -> None:
         """Do nothing: the folder is its owner's."""
 
@@ -458,6 +463,7 @@ class ProcessRuntime:
                     used.major_page_faults,
                     size.bytes,
                     size.inodes,
+                    used.processes,
                 )
             )
         return found

@@ -154,7 +154,7 @@ class Sandboxes:
                     shm = self.shm(uid)
                     shm.mkdir(mode=0o755, parents=True, exist_ok=True)
                     syscalls.mount("tmpfs", str(shm), "tmpfs", 0, _SHM_OPTIONS)
-                self._keep(sandbox, kinds, address)
+                self._keep(sandbox, made, address)
             except BaseException:
                 for each in made.values():
                     os.close(each)
@@ -164,18 +164,18 @@ class Sandboxes:
                 raise
         return Held(uid, address, made)
 
-    def _keep(self, sandbox: Sandbox, kinds: list[str], address: str) -> None:
+    def _keep(self, sandbox: Sandbox, made: Mapping[str, int], address: str) -> None:
         """Let a later kubelet find a sandbox."""
         if self._outlives_node:
-            for kind in kinds:
+            for kind, descriptor in made.items():
                 pin = self._pin(sandbox.uid, kind)
                 pin.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 pin.touch()
-                syscalls.mount(f"/proc/thread-self/ns/{kind}", str(pin), "", syscalls.MS_BIND)
+                syscalls.mount(f"/proc/self/fd/{descriptor}", str(pin), "", syscalls.MS_BIND)
         directory = self._pods / sandbox.uid
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         ports = [asdict(each) for each in sandbox.ports if each.host_port]
-        record = {"address": address, "kinds": kinds, "ports": ports}
+        record = {"address": address, "kinds": list(made), "ports": ports}
         (directory / RECORD).write_text(json.dumps(record))
 
     def remove(self, uid: str) -> None:
@@ -209,7 +209,7 @@ class Sandboxes:
             raise ConnectError(
                 f'failed to execute portforward in network namespace "{where}": failed to connect '
                 f'to localhost:{port} inside namespace "{uid}", IPv4: dial tcp4 127.0.0.1:{port}: '
-                f"connect: {_reason(error)} "
+                f"connect: {_reason(error)}"
             ) from error
 
     def _pin(self, uid: str, kind: str) -> Path:

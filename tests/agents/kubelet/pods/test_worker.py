@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.kubelet.pods.worker import Memory, not_started, step
+from kvstack.agents.kubelet.pods.worker import Memory, Plan, not_started, step
 from kvstack.agents.kubelet.runtime.runtime import Container
 
 NOW = 1_700_000_000.0
@@ -184,3 +184,34 @@ def test_a_pod_that_the_node_ends_has_the_nodes_time() -> None:
     memory = Memory(has_failed=True, grace_s=1.0)
     plan = step(pod(), [container("a")], memory, NOW)
     assert [grace for _, grace in plan.stops] == [2.0]
+
+
+def names_of(plan: Plan) -> list[str]:
+    return [each["name"] for each, _ in plan.starts]
+
+
+def test_a_lost_sandbox_begins_with_the_init_containers() -> None:
+    obj, memory = pod(init("i")), Memory()
+    before = (container("i", 0), container("a", 137))
+    plan = step(obj, before, memory, NOW, has_sandbox=False)
+    assert names_of(plan) == ["i"]
+    again = container("i", attempt=1)
+    assert names_of(step(obj, (*before, again), memory, NOW)) == []
+    again.is_running = False
+    assert names_of(step(obj, (*before, again), memory, NOW)) == ["a"]
+    after = (*before, again, container("a", attempt=1))
+    assert names_of(step(obj, after, memory, NOW)) == []
+
+
+def test_what_runs_without_its_sandbox_ends_first() -> None:
+    running = container("a")
+    plan = step(pod(), (running,), Memory(), NOW, has_sandbox=False)
+    assert [each for each, _ in plan.stops] == [running]
+    assert not plan.starts
+
+
+@pytest.mark.parametrize(("policy", "code"), [("Never", 1), ("OnFailure", 0)])
+def test_a_pod_that_has_ended_gets_no_other_sandbox(policy: str, code: int) -> None:
+    before = (container("i", 0), container("a", code))
+    plan = step(pod(init("i"), policy=policy), before, Memory(), NOW, has_sandbox=False)
+    assert plan.is_over

@@ -17,6 +17,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 _NEW_LINK, _DELETE_LINK, _GET_LINK, _NEW_ADDRESS, _NEW_ROUTE, _GET_ROUTE = 16, 17, 18, 20, 24, 26
+_SET_LINK: Final = 19
+_BRIDGE: Final = 7
 _REQUEST, _ACK, _DUMP, _EXCLUSIVE, _CREATE = 1, 4, 0x300, 0x200, 0x400
 _ERROR, _DONE = 2, 3
 _NESTED: Final = 0x8000
@@ -112,9 +114,15 @@ class Netlink:
         self._change_link(_NEW_LINK, name, size + kind, _CREATE | _EXCLUSIVE)
 
     def join(self, name: str, bridge: str) -> None:
-        """Make an interface a port of a bridge, and let it work."""
+        """Make an interface a port of a bridge, and let it work.
+
+        What came through a port may go back through it: a pod reaches its own port of the node.
+        """
         master = _attribute(10, struct.pack("=I", self._index(bridge)))
         self._change_link(_NEW_LINK, name, master, 0, is_up=True)
+        head = _LINK_HEAD.pack(_BRIDGE, 0, 0, self._index(name), 0, 0)
+        turns = _attribute(12 | _NESTED, _attribute(4, b"\1"))
+        self._ask(_SET_LINK, _ACK, head + turns)
 
     def set_up(self, name: str) -> None:
         """Let an interface work."""

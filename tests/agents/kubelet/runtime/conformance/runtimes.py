@@ -21,7 +21,11 @@ import pytest
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
 from kvstack.agents.kubelet.runtime.process.images import Images
-from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessOptions, ProcessRuntime
+from kvstack.agents.kubelet.runtime.process.process_runtime import (
+    AUTOMATIC,
+    ProcessOptions,
+    ProcessRuntime,
+)
 from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstore.errors import ConfigError
 from tests.agents.support.cluster import ListLog
@@ -62,6 +66,8 @@ def require(kind: str) -> None:
         pytest.skip("a static busybox is not installed")
     if kind == "cri" and not (shutil.which("containerd") and shutil.which("runc")):
         pytest.skip("containerd is not installed")
+    if kind == "cri" and not Path("/usr/lib/cni/loopback").exists():
+        pytest.skip("the plugins of CNI are not installed")
 
 
 def _file_type() -> bytes:
@@ -119,11 +125,10 @@ def write_archive(path: Path, image: str = IMAGE, entrypoint: tuple[str, ...] = 
             tar.addfile(entry, io.BytesIO(data))
 
 
-class Ended:
-    """The pods of which the runtime told."""
-
-    def __init__(self) -> None:
-        self.uids: list[str] = []
+def own_range() -> str:
+    """Return a range for pods that no other run of these tests on this machine takes."""
+    number = os.getpid()
+    return f"10.{192 + number % 6}.{number // 6 % 256}.0/24"
 
 
 @asynccontextmanager
@@ -137,12 +142,19 @@ async def opened(kind: str, directory: Path) -> AsyncIterator[Runtime]:
         if not archive.exists():
             write_archive(archive)
         runtime = ProcessRuntime(
-            ProcessOptions(directory, ends_with_node=False),
+            ProcessOptions(
+                directory,
+                ends_with_node=False,
+                node_ip="192.0.2.7",
+                network=AUTOMATIC,
+                state=directory / "run",
+            ),
             Images(images, has_host=False),
             SystemClock(),
             lambda _uid: None,
         )
         await runtime.open()
+        await runtime.use_ranges([own_range()])
         try:
             yield runtime
         finally:

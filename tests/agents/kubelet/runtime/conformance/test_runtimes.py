@@ -1,13 +1,18 @@
 """What every runtime does: one story a test, on each of them."""
 
 import asyncio
+import os
+import re
+import socket
 from collections.abc import Callable, Coroutine, Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvstack.agents.kubelet.runtime.runtime import (
+    ConnectError,
     Container,
     ImageMissingError,
     Limits,
@@ -45,20 +50,21 @@ class World:
         self.directory = directory
         self.uids: list[str] = []
 
-    def sandbox(self, name: str, **more: Any) -> Sandbox:
+    def sandbox(self, name: str, *, is_on_host: bool = False, **more: Any) -> Sandbox:
         uid = f"uid-{name}"
         (self.directory / "pods" / uid).mkdir(parents=True, exist_ok=True)
         self.uids.append(uid)
         logs = str(self.directory / "logs" / f"ns_{name}_{uid}")
-        return Sandbox(uid, name, "ns", f"host-{name}", logs, has_host_network=False, **more)
+        hostname = "" if is_on_host else f"host-{name}"
+        return Sandbox(uid, name, "ns", hostname, logs, has_host_network=is_on_host, **more)
 
     async def start(
-        self, sandbox: Sandbox, script: str, attempt: int = 0, **more: Any
+        self, sandbox: Sandbox, script: str, attempt: int = 0, name: str = "c", **more: Any
     ) -> Container:
         await self.runtime.make_sandbox(sandbox)
         image = await self.runtime.find_image(IMAGE)
         command = ["sh", "-c", script]
-        wanted = Wanted(sandbox, "c", attempt, IMAGE, image.id, command=command, **more)
+        wanted = Wanted(sandbox, name, attempt, IMAGE, image.id, command=command, **more)
         return await self.runtime.start(wanted)
 
     async def ended(self, container: Container) -> Container:
@@ -162,9 +168,9 @@ def test_commands(place: tuple[str, Path]) -> None:
         session.close_input()
         assert await output(session) == (b"through", b"", 0)
         session = await world.runtime.exec(
-            found.id, ["sh", "-c", "test -t 0 && echo tty"], tty=True
+            found.id, ["sh", "-c", "test -t 0 && tty && echo on > $(tty)"], tty=True
         )
-        assert (await output(session))[0] == b"tty\r\n"
+        assert re.fullmatch(rb"/dev/pts/\d+\r\non\r\n", (await output(session))[0])
         with pytest.raises(StartError, match="not found"):
             await command(world, found, "nothing-of-this-name")
 
@@ -183,6 +189,27 @@ def test_talking_to_the_first_process(place: tuple[str, Path]) -> None:
         done = await world.ended(found)
         session.close()
         assert log(done) == ["got a", "over"]
+
+    run(place, story)
+
+
+def test_a_container_on_a_terminal(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        script = "tty; read line; echo got $line"
+        found = await world.start(
+            world.sandbox("tty"),
+            script,
+            has_tty=True,
+            has_stdin=True,
+            security=Security(1234, 1234),
+        )
+        session = await world.runtime.attach(found.id)
+        await session.write(b"it\n")
+        done = await world.ended(found)
+        session.close()
+        lines = [line.strip() for line in log(done)]
+        assert any(line.startswith("/dev/pts/") for line in lines)
+        assert lines[-1] == "got it"
 
     run(place, story)
 
@@ -311,5 +338,107 @@ def test_a_container_ends_though_commands_were_left_in_it(place: tuple[str, Path
         assert (await world.ended(found)).exit_code == 137
         for each in sessions[1:]:
             each.close()
+
+    run(place, story)
+
+
+ANSWER = "while :; do echo {} | nc -l -p 8080; done"
+
+
+async def said(runtime: Runtime, uid: str, port: int) -> bytes:
+    """Return what a port of a pod says, once it listens."""
+    for _ in range(200):
+        try:
+            reader, writer = await runtime.connect(uid, port)
+        except ConnectError:
+            await asyncio.sleep(0.05)
+            continue
+        try:
+            if found := await reader.read():
+                return found
+        finally:
+            writer.close()
+    raise AssertionError("nothing listens")
+
+
+async def is_refused(runtime: Runtime, uid: str, port: int) -> bool:
+    """Whether nothing is at a port; an engine may say so only after it took the connection."""
+    try:
+        reader, writer = await runtime.connect(uid, port)
+    except ConnectError as error:
+        return "connection refused" in str(error)
+    try:
+        return not await reader.read()
+    finally:
+        writer.close()
+
+
+def test_each_pod_has_an_address_of_its_own(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        if not world.runtime.has_network:
+            pytest.skip("networks cannot be made here")
+        one, other = world.sandbox("net-one"), world.sandbox("net-other")
+        for each, text in ((one, "one"), (other, "other")):
+            await world.start(each, ANSWER.format(text))
+        addresses = [world.runtime.address(each.uid) for each in (one, other)]
+        assert len(set(addresses)) == 2
+        assert all(ip_address(each).is_private for each in addresses)
+        # The same port in each, as their containers and as the node see it.
+        assert await said(world.runtime, one.uid, 8080) == b"one\n"
+        assert await said(world.runtime, other.uid, 8080) == b"other\n"
+        reader, writer = await asyncio.open_connection(addresses[0], 8080)
+        assert await reader.read() == b"one\n"
+        writer.close()
+        beside = await world.start(one, "sleep 1000", name="beside")
+        session = await world.runtime.exec(
+            beside.id, ["sh", "-c", "nc 127.0.0.1 8080 </dev/null; ls /sys/class/net"], tty=False
+        )
+        found = (await output(session))[0].decode().split()
+        assert found[0] == "one"
+        assert {"eth0", "lo"} <= set(found[1:])
+        assert "docker0" not in found
+        assert await is_refused(world.runtime, one.uid, 81)
+        assert world.runtime.has_sandbox(one.uid)
+        for each in world.runtime.of_pod(other.uid):
+            await world.runtime.stop(each.id, 0)
+        await world.runtime.stop_sandbox(other.uid)
+        assert not world.runtime.has_sandbox(other.uid)
+
+    run(place, story)
+
+
+def test_a_pod_of_the_hosts_network_has_its_interfaces(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        sandbox = world.sandbox("on-host", is_on_host=True)
+        found = await world.start(sandbox, "hostname; ls /sys/class/net")
+        done = await world.ended(found)
+        assert log(done) == [socket.gethostname(), *sorted(os.listdir("/sys/class/net"))]
+
+    run(place, story)
+
+
+def test_containers_of_a_pod_share_memory_and_names(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        sandbox = world.sandbox("shared")
+        await world.start(sandbox, "echo shared > /dev/shm/x; sleep 1000")
+        script = "until test -s /dev/shm/x; do sleep 0.05; done; cat /dev/shm/x; hostname"
+        other = await world.start(sandbox, script, name="other")
+        assert log(await world.ended(other)) == ["shared", "host-shared"]
+        apart = await world.start(world.sandbox("apart"), "ls /dev/shm")
+        assert log(await world.ended(apart)) == []
+
+    run(place, story)
+
+
+def test_a_sandbox_is_found_again(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        sandbox = world.sandbox("kept")
+        await world.start(sandbox, ANSWER.format("kept"))
+        address = world.runtime.address(sandbox.uid)
+        async with opened(world.kind, world.directory) as later:
+            assert later.has_sandbox(sandbox.uid)
+            assert later.address(sandbox.uid) == address
+            assert not await later.make_sandbox(sandbox)
+            assert await said(later, sandbox.uid, 8080) == b"kept\n"
 
     run(place, story)

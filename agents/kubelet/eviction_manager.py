@@ -1,0 +1,115 @@
+"""Relieves a node that runs short: it tells of it, frees disk, and evicts one pod at a time."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kvstack.agents.client.event_recorder import EventRecorder
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet import evictions
+from kvstack.agents.kubelet.evictions import Shortage
+from kvstack.agents.kubelet.image_garbage import ImageGarbage
+from kvstack.agents.kubelet.measures import measures
+from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.agents.kubelet.pressures import EvictionOptions, Pressures
+from kvstack.agents.kubelet.runtime.runtime import Usage
+
+if TYPE_CHECKING:
+    from kvstack.agents.kubelet.kubelet import Kubelet
+
+Object: TypeAlias = dict[str, Any]
+
+HARD_GRACE_S: Final = 1.0
+_MEMORY: Final = ("memory", "pids")
+"""What is not freed by removing files."""
+_DEFAULT_GRACE_S: Final = 30
+
+
+class EvictionManager:
+    """Evicts pods of one kubelet."""
+
+    def __init__(
+        self,
+        kubelet: "Kubelet",
+        options: EvictionOptions,
+        images: ImageGarbage,
+        clock: Clock,
+        recorder: EventRecorder,
+    ) -> None:
+        """Nothing is short yet."""
+        self._kubelet = kubelet
+        self._options = options
+        self._images = images
+        self._clock = clock
+        self._recorder = recorder
+        self._pressures = Pressures(options)
+
+    def conditions(self) -> list[str]:
+        """Return the conditions of the node that hold."""
+        return self._pressures.conditions(self._clock.monotonic_s())
+
+    async def relieve(self) -> None:
+        """Evict one pod if something is short, and tell of it; raises OSError."""
+        before = set(self.conditions())
+        missing = await self._observe()
+        if set(self.conditions()) != before:
+            self._kubelet.node.look_again()
+        if not missing:
+            return
+        shortage = missing[0]
+        resource = evictions.RESOURCES[shortage.signal]
+        text = f"Attempting to reclaim {resource}"
+        self._recorder.record(self._kubelet.node.object, "Warning", "EvictionThresholdMet", text)
+        if resource not in _MEMORY:
+            await self._kubelet.keeping.remove_ended(keeps=0)
+            await self._images.remove_unused()
+            if shortage.signal not in {each.signal for each in await self._observe()}:
+                return
+        await self._evict(shortage, resource)
+
+    async def _observe(self) -> list[Shortage]:
+        place = await self._kubelet.runtime.image_place() or self._kubelet.options.root
+        found = await asyncio.to_thread(measures, self._kubelet.options.root, place)
+        return self._pressures.observe(found, self._clock.monotonic_s())
+
+    async def _evict(self, shortage: Shortage, resource: str) -> None:
+        usage = await self._kubelet.runtime.usage()
+        used: dict[str, int] = {}
+        for one in usage:
+            uid = one.container.pod_uid
+            used[uid] = used.get(uid, 0) + _amount(one, resource)
+        active = [each for each in self._kubelet.admitted() if self._may_go(each)]
+        victim = evictions.first_to_go(active, used, shortage.signal)
+        if victim is None:
+            return
+        uid = victim["metadata"]["uid"]
+        by_name = _by_name(usage, uid, resource)
+        text = evictions.message(shortage, victim, by_name)
+        self._recorder.record(victim, "Warning", "Evicted", text)
+        self._kubelet.end(uid, "Evicted", text, self._grace_s(victim, shortage), disrupts=True)
+
+    def _grace_s(self, pod: Object, shortage: Shortage) -> float:
+        if not shortage.is_soft:
+            return HARD_GRACE_S
+        own = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
+        return min(self._options.pod_grace_max_s, float(own))
+
+    def _may_go(self, pod: Object) -> bool:
+        record = self._kubelet.record_of(pod["metadata"]["uid"])
+        if record is None or record.is_over or record.memory.has_failed or is_ended(pod):
+            return False
+        return not pod["metadata"].get("deletionTimestamp")
+
+
+def _by_name(usage: Sequence[Usage], uid: str, resource: str) -> Mapping[str, int]:
+    return {
+        one.container.name: _amount(one, resource) for one in usage if one.container.pod_uid == uid
+    }
+
+
+def _amount(usage: Usage, resource: str) -> int:
+    if resource == "memory":
+        return usage.working_set_bytes
+    if resource == "pids":
+        return usage.processes
+    return usage.files_inodes if resource == "inodes" else usage.files_bytes
