@@ -9,6 +9,12 @@ An event that no plugin waits for moves nobody.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kvstack.agents.scheduler.affinity_hints import (
+    changes_spread,
+    labels_matter,
+    may_attract,
+    may_clear,
+)
 from kvstack.agents.scheduler.snapshot.devices import allocation_of, claim_names
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.agents.scheduler.snapshot.pod_resources import PODS, amount_of, is_counted
@@ -123,9 +129,9 @@ _STORAGE_HINTS: Final[Mapping[str, Hint]] = {
     NODE_LABEL: _always,
 }
 _AFFINITY_HINTS: Final[Mapping[str, Hint]] = {
-    POD_ADD: _always,
-    POD_LABEL: _always,
-    POD_DELETE: _always,
+    POD_ADD: may_attract,
+    POD_LABEL: labels_matter,
+    POD_DELETE: may_clear,
     OWN_LABEL: _always,
     NODE_ADD: _always,
     NODE_LABEL: _always,
@@ -170,7 +176,7 @@ _HINTS: Final[Mapping[str, Mapping[str, Hint]]] = {
     },
     "VolumeZone": _STORAGE_HINTS,
     "PodTopologySpread": {
-        **dict.fromkeys((POD_ADD, POD_LABEL, POD_DELETE), _same_namespace),
+        **dict.fromkeys((POD_ADD, POD_LABEL, POD_DELETE), changes_spread),
         **dict.fromkeys((OWN_LABEL, OWN_TOLERATION), _always),
         **dict.fromkeys((NODE_ADD, NODE_DELETE, NODE_LABEL, NODE_TAINT), _always),
     },

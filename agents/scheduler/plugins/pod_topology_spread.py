@@ -133,7 +133,7 @@ class PodTopologySpread(Plugin):
         own: Sequence[Object] = pod.spec.get("topologySpreadConstraints") or ()
         if own:
             return [
-                _constraint(each, _own_selector(each, pod))
+                _constraint(each, own_selector(each, pod))
                 for each in own
                 if each["whenUnsatisfiable"] == action
             ]
@@ -155,7 +155,8 @@ def _constraint(each: Object, selector: Selector) -> Constraint:
     )
 
 
-def _own_selector(each: Object, pod: PodInfo) -> Selector:
+def own_selector(each: Object, pod: PodInfo) -> Selector:
+    """Return which pods a constraint of a pod counts."""
     selector = selector_of(each.get("labelSelector"))
     keys = [key for key in each.get("matchLabelKeys") or () if key in pod.labels]
     if not keys or selector is selectors.NOTHING:
