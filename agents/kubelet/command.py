@@ -5,6 +5,7 @@ container engine. Without the engine they live on when the command ends, and are
 """
 
 import asyncio
+import os
 import random
 import signal
 import sys
@@ -183,12 +184,13 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         ip,
         root,
         configuration["port"],
-        configuration["maxPods"],
+        pods_max(configuration, os.cpu_count() or 1),
         own["ignore-limits"] == "true",
         Path(configuration["podLogsDir"]),
         configuration["cgroupRoot"].strip("/") or "kubepods",
         node_names(configuration),
         configuration["seccompDefault"],
+        configuration["podPidsLimit"],
         StaticSettings(Path(static) if static else None, configuration["staticPodURL"]),
         seconds(configuration, "fileCheckFrequency"),
         reserved,
@@ -229,6 +231,13 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
         network=own["pod-network"],
     )
+
+
+def pods_max(configuration: Object, cores: int) -> int:
+    """Return how many pods a node takes."""
+    most: int = configuration["maxPods"]
+    per_core: int = configuration["podsPerCore"]
+    return min(most, per_core * cores) if per_core else most
 
 
 def _evictions(configuration: Object) -> EvictionOptions:

@@ -30,6 +30,8 @@ DEFAULTS: Final[Object] = {
     "nodeStatusUpdateFrequency": "10s",
     "nodeStatusReportFrequency": "5m0s",
     "maxPods": 110,
+    "podsPerCore": 0,
+    "podPidsLimit": -1,
     "authentication": {
         "anonymous": {"enabled": False},
         "webhook": {"enabled": True, "cacheTTL": "2m0s"},
@@ -85,9 +87,9 @@ _IGNORED_NAMES: Final = """
     systemCgroups cgroupsPerQOS cgroupDriver cpuManagerPolicy singleProcessOOMKill
     cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy
     topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
-    runtimeRequestTimeout hairpinMode podCIDR podPidsLimit cpuCFSQuota cpuCFSQuotaPeriod
+    runtimeRequestTimeout hairpinMode podCIDR cpuCFSQuota cpuCFSQuotaPeriod
     nodeStatusMaxImages maxOpenFiles contentType kubeAPIQPS kubeAPIBurst serializeImagePulls
-    maxParallelImagePulls mergeDefaultEvictionSettings podsPerCore
+    maxParallelImagePulls mergeDefaultEvictionSettings
     enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains
     iptablesMasqueradeBit iptablesDropBit featureGates failSwapOn memorySwap
     containerLogMaxWorkers containerLogMonitorInterval
@@ -112,6 +114,8 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "http-check-frequency": ("httpCheckFrequency",),
     "node-status-update-frequency": ("nodeStatusUpdateFrequency",),
     "max-pods": ("maxPods",),
+    "pods-per-core": ("podsPerCore",),
+    "pod-max-pids": ("podPidsLimit",),
     "anonymous-auth": ("authentication", "anonymous", "enabled"),
     "authentication-token-webhook": ("authentication", "webhook", "enabled"),
     "client-ca-file": ("authentication", "x509", "clientCAFile"),
@@ -215,7 +219,7 @@ def _value(flag: str, text: str, kept: object) -> object:
             raise ConfigurationFileError(f"--{flag} {text}: true or false")
         return text == "true"
     if isinstance(kept, int):
-        if not text.isdecimal():
+        if not text.removeprefix("-").isdecimal():
             raise ConfigurationFileError(f"--{flag} {text}: a number")
         return int(text)
     parts = [each for each in text.split(",") if each]

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import aiohttp
-
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.built_in import PODS, RUNTIME_CLASSES, SERVICES
@@ -28,15 +26,22 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet import node
+from kvstack.agents.kubelet.eviction_manager import HARD_GRACE_S
 from kvstack.agents.kubelet.housekeeping import Housekeeping, KeepingOptions
 from kvstack.agents.kubelet.image_manager import ImageManager
 from kvstack.agents.kubelet.leases import Leases
 from kvstack.agents.kubelet.lost import lost_containers
 from kvstack.agents.kubelet.node_status import NodeStatus, StatusOptions
 from kvstack.agents.kubelet.pod_sync import PodRecord, PodSync, Tools
-from kvstack.agents.kubelet.pods.admission import refusal
+from kvstack.agents.kubelet.pods.admission import (
+    NODE_AFFINITY,
+    OUT_OF,
+    Refusal,
+    refusal,
+    victims,
+)
 from kvstack.agents.kubelet.pods.environment import Addresses
-from kvstack.agents.kubelet.pods.sandboxes import NodeNames, NodeSettings
+from kvstack.agents.kubelet.pods.sandboxes import NodeNames, NodeSettings, is_critical
 from kvstack.agents.kubelet.pods.status import refused_status
 from kvstack.agents.kubelet.pods.worker import is_ended
 from kvstack.agents.kubelet.preparation import Preparation
@@ -62,6 +67,7 @@ _BY_UID: Final = "uid"
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _LEASE_EVERY_S: Final = 10.0
+_PREEMPTED: Final = "Preempted in order to admit critical pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class KubeletOptions:
     cgroup_root: str = "kubepods"
     names: NodeNames = field(default_factory=NodeNames)
     seccomp_default: bool = False
+    pids_max: int = -1
+    """Processes of a pod; -1: as many as it likes."""
     static: StaticSettings = field(default_factory=StaticSettings)
     static_every_s: float = 20.0
     reserved: dict[str, str] = field(default_factory=dict)
@@ -118,6 +126,7 @@ class Kubelet:
             options.cgroup_root,
             options.names,
             options.seccomp_default,
+            options.pids_max,
         )
         hard = options.keeping.evictions.hard
         allocatable = node.allocatable(machine, options.pods_max, options.reserved, hard)
@@ -319,7 +328,7 @@ class Kubelet:
             return
         shown = await self._mirror(pod) if uid in self._static.pods else pod
         if record is None:
-            record = self._admit(pod)
+            record = await self._admit(pod)
         record.pod = pod
         if record.is_refused:
             await self._look_at_refused(shown, record)
@@ -337,20 +346,19 @@ class Kubelet:
         status = self._sync.status(pod, record)
         record.told = await self._writer.write(shown, record.told, status)
 
-    def _admit(self, pod: Object) -> PodRecord:
+    async def _admit(self, pod: Object) -> PodRecord:
         uid = pod["metadata"]["uid"]
         lost = lost_containers(pod, self._clock.now_s())
         runs_already = {each.id for each in self.runtime.of_pod(uid)}
         record = PodRecord(uid, [each for each in lost if each.id not in runs_already])
         refused = None
         if not runs_already and not is_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
-            refused = refusal(
-                pod,
-                self.node.object,
-                self.admitted(),
-                self.runtime.unsupported,
-                ignores_limits=self.options.ignores_limits,
-            )
+            refused = self._refusal(pod)
+            if refused is not None and refused[0] == NODE_AFFINITY:
+                await self.node.read()  # its labels may be newer than what is known of them
+                refused = self._refusal(pod)
+            if refused is not None and refused[0].startswith(OUT_OF) and is_critical(pod):
+                refused = self._make_room(pod, refused)
         self._records[uid] = record
         if refused is not None:
             record.is_refused = True
@@ -359,6 +367,32 @@ class Kubelet:
         elif runs_already:
             self._sync.resume(pod, record)
         return record
+
+    def _refusal(self, pod: Object) -> Refusal | None:
+        return refusal(
+            pod,
+            self.node.object,
+            self._active(),
+            self.runtime.unsupported,
+            ignores_limits=self.options.ignores_limits,
+        )
+
+    def _active(self) -> list[Object]:
+        """Return the pods that take of the node's resources, or are about to end."""
+        known = self._records
+        return [
+            each for each in self.admitted() if not known[each["metadata"]["uid"]].memory.has_failed
+        ]
+
+    def _make_room(self, pod: Object, refused: Refusal) -> Refusal | None:
+        """End pods in favour of a critical one; return why it is refused nevertheless."""
+        found = victims(pod, self.node.object, self._active())
+        if found is None:
+            return refused
+        for each in found:
+            self._recorder.record(each, "Warning", "Preempting", _PREEMPTED)
+            self.end(each["metadata"]["uid"], "Preempting", _PREEMPTED, HARD_GRACE_S, disrupts=True)
+        return self._refusal(pod)
 
     async def _look_at_refused(self, pod: Object, record: PodRecord) -> None:
         memory = record.memory
@@ -452,6 +486,9 @@ class Kubelet:
 
 async def _page(url: str) -> bytes:
     """Return a page of a server; raises OSError."""
+    # Loaded by the first page, since most nodes never ask for one.
+    import aiohttp
+
     timeout = aiohttp.ClientTimeout(10)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:

@@ -113,6 +113,10 @@ class NodeStatus:
             await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
         return found
 
+    async def read(self) -> None:
+        """Read the node again; raises ApiError, UnreachableError."""
+        self.object = await self._api.get(NODES, "", self.object["metadata"]["name"])
+
     def look_again(self) -> None:
         """Something changed that the node tells of."""
         self._changed.set()
@@ -132,7 +136,7 @@ class NodeStatus:
                 self._logger.debug("the node's status is looked at")
             self._changed.clear()
             try:
-                self.object = await self._api.get(NODES, "", self.object["metadata"]["name"])
+                await self.read()
                 await self._use_ranges()
                 await self._write()
             except (ApiError, UnreachableError) as error:

@@ -372,6 +372,10 @@ class Api:
             case Made(obj, kind, type_, code):
                 reply.send(code, representation.media_type, encoder.made(obj, kind, type_))
             case Listing(page):
+                parts = encoder.shared(page)
+                if parts is not None:
+                    reply.send_parts(200, representation.media_type, parts)
+                    return
                 chunks = encoder.listing(page)
                 first, second = next(chunks), next(chunks, None)
                 if second is None:

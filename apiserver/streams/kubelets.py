@@ -5,6 +5,7 @@
 
 A log is an answer that is passed on. Any other stream begins with an upgrade: the client's offer
 goes to the kubelet as it is, and if that agrees, bytes go both ways until one side ends.
+What an older kubelet does not speak is translated (`translating`).
 """
 
 from collections.abc import Sequence
@@ -12,12 +13,14 @@ from collections.abc import Sequence
 from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.objects import status
 from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.streams import forwarded
+from kvstack.apiserver.streams import forwarded, translating
 from kvstack.apiserver.streams.backends import Backends, DialError
 from kvstack.apiserver.streams.carrying import carry
 from kvstack.apiserver.streams.http_answer import AnswerError, HttpAnswer, read_head
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from kvstack.apiserver.streams.proxies import Proxies
+from kvstack.apiserver.streams.spdy.pipes import Pipe, SocketPipe
+from kvstack.apiserver.streams.translating import RefusedError
 from kvstack.apiserver.verbs.results import Connecting, Proxying
 from kvstore.http.serving.request import Request
 
@@ -42,12 +45,13 @@ class Kubelets:
             await self._log(connecting, reply)
         elif not request.may_upgrade:
             raise status.bad_request("Upgrade request required")
+        elif translating.is_needed(connecting, request):
+            await self._translate(connecting, request, reply)
         else:
             await self._upgrade(connecting, request, reply)
 
     async def _log(self, connecting: Connecting, reply: Reply) -> None:
-        host = f"[{connecting.host}]" if ":" in connecting.host else connecting.host
-        place = f"{host}:{connecting.port}"
+        place = connecting.place
         try:
             reader, writer = await self._backends.connect(
                 connecting.host, connecting.port, self._backends.of_kubelet()
@@ -69,6 +73,50 @@ class Kubelets:
             raise
         finally:
             writer.close()
+
+    async def _translate(self, connecting: Connecting, request: Request, reply: Reply) -> None:
+        """Speak to a kubelet as it speaks, and to the client as that asks."""
+        pipes: list[Pipe] = []
+
+        async def dial(protocol: str) -> Pipe:
+            pipes.append(await self._spdy(connecting, protocol))
+            return pipes[0]
+
+        try:
+            await translating.translate(connecting, request, reply, dial)
+        except RefusedError as error:
+            reply.send_text(error.code, error.text)
+        except DialError as error:
+            raise status.unknown(f"error dialing backend: {error}") from error
+        finally:
+            for each in pipes:
+                each.close()
+
+    async def _spdy(self, connecting: Connecting, protocol: str) -> Pipe:
+        """Return a connection to a kubelet that speaks SPDY/3.1; DialError, RefusedError."""
+        reader, writer = await self._backends.connect(
+            connecting.host, connecting.port, self._backends.of_kubelet()
+        )
+        headers = [
+            ("Host", connecting.place),
+            ("Connection", "Upgrade"),
+            ("Upgrade", "SPDY/3.1"),
+            ("X-Stream-Protocol-Version", protocol),
+            ("Content-Length", "0"),
+        ]
+        code, text = 500, ""
+        try:
+            writer.write(_head("POST", connecting.target, headers))
+            await writer.drain()
+            answer = await read_head(reader)
+            code = answer.code
+            text = "" if code == 101 else await answer.text()
+        except (AnswerError, OSError) as error:
+            text = str(error)
+        if code == 101:
+            return SocketPipe(reader, writer)
+        writer.close()
+        raise RefusedError(code, text)
 
     async def _upgrade(self, connecting: Connecting, request: Request, reply: Reply) -> None:
         try:

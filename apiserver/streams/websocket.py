@@ -8,14 +8,14 @@
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
 
-from kvstore.http.serving.answer import Answer, Upgraded
+from kvstore.http.serving.answer import Upgraded
 from kvstore.http.serving.request import ClientGoneError, Request
 
 _MESSAGE_BYTES_MAX: Final = 32 << 20
@@ -43,7 +43,15 @@ def chosen(request: Request, spoken: Sequence[str]) -> str | None:
     return next((each for each in names if each in spoken), None)
 
 
-def accept(request: Request, answer: Answer, protocol: str) -> "WebSocket":
+class Upgrading(Protocol):
+    """An answer that gives its connection over."""
+
+    def upgrade(self, protocol: str, headers: list[tuple[str, str]]) -> Upgraded:
+        """Speak another protocol from now on."""
+        ...
+
+
+def accept(request: Request, answer: Upgrading, protocol: str) -> "WebSocket":
     """Answer the handshake."""
     key = request.header("sec-websocket-key")
     accepted = generate_accept_token(key.encode("latin-1")).decode()

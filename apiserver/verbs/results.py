@@ -52,6 +52,14 @@ class Connecting(NamedTuple):
     target: str
     """Path and query, as the kubelet takes them."""
     is_log: bool
+    takes_websockets: bool = True
+    """Whether the kubelet speaks what clients speak over WebSockets; else it is translated."""
+
+    @property
+    def place(self) -> str:
+        """Host and port as URLs have them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 class Proxying(NamedTuple):

@@ -10,10 +10,11 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.built_in import NODES, PODS
+from kvstack.agents.client.node_rules import tolerates
 from kvstack.agents.client.object_store import key_of, split_key
 from kvstack.agents.controllers.nodes.disruption_target import new_condition, status_patch
 from kvstack.agents.controllers.nodes.lifecycle import PODS_OF_NODE, nodes_of_pod
-from kvstack.agents.controllers.nodes.taints import NO_EXECUTE, taints_of, tolerates
+from kvstack.agents.controllers.nodes.taints import NO_EXECUTE, taints_of
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.reconcile.plan import (
     Again,

@@ -39,18 +39,6 @@ def has_taint(node: Object, taint: Taint) -> bool:
     return any(name_of(each) == taint for each in taints_of(node))
 
 
-def tolerates(toleration: Object, taint: Object) -> bool:
-    """Whether a toleration fits a taint."""
-    effect, key = toleration.get("effect"), toleration.get("key")
-    if effect and effect != taint["effect"]:
-        return False
-    if key and key != taint["key"]:
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(key) and toleration.get("value", "") == taint.get("value", "")
-
-
 def change_taints(
     node: Object, added: Sequence[Taint], removed: Iterable[Taint], now_s: float
 ) -> Generator[Step, list[Outcome], Object]:

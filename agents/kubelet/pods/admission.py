@@ -10,13 +10,26 @@ says which of them it does not honour.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.kubelet.pods.sandboxes import containers_of, in_units, qos_of, requests_of
+from kvstack.agents.client.node_rules import selects, untolerated
+from kvstack.agents.kubelet.pods.sandboxes import (
+    containers_of,
+    in_units,
+    is_critical,
+    is_static,
+    qos_of,
+    requests_of,
+)
 from kvstack.agents.kubelet.pods.worker import is_ended
 
 Object: TypeAlias = dict[str, Any]
 Refusal: TypeAlias = tuple[str, str]
 
 REASON: Final = "PodFeatureUnsupported"
+NODE_AFFINITY: Final = "NodeAffinity"
+OUT_OF: Final = "OutOf"
+_NO_EXECUTE: Final = "NoExecute"
+_ANY: Final = "0.0.0.0"
+_CLASSES: Final = ("BestEffort", "Burstable", "Guaranteed")
 _SAFE_SYSCTLS: Final = frozenset(
     (
         "kernel.shm_rmid_forced",
@@ -78,6 +91,59 @@ def refusal(
     return None
 
 
+def victims(pod: Object, node: Object, others: Sequence[Object]) -> list[Object] | None:
+    """Return the pods that make room for a critical one; None: there is not enough of them.
+
+    By class, and of a class first what leaves least missing; none is taken that is not needed.
+    """
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    active = [each for each in others if not is_ended(each)]
+    found: list[Object] = []
+
+    def missing(without: Sequence[Object]) -> dict[str, int]:
+        rest = [each for each in active if not any(each is one for one in without)]
+        return _missing(pod, allocatable, rest)
+
+    for name in _CLASSES:
+        waiting = [each for each in active if qos_of(each) == name and not is_critical(each)]
+        while waiting and (before := missing(found)):
+            best = min(
+                waiting,
+                key=lambda each: (
+                    sum(missing([*found, each]).values()),
+                    sum(_count(each).values()),
+                ),
+            )
+            waiting = [each for each in waiting if each is not best]
+            if missing([*found, best]) != before:
+                found.append(best)
+    if missing(found):
+        return None
+    for each in list(found):
+        fewer = [one for one in found if one is not each]
+        if not missing(fewer):
+            found = fewer
+    return found
+
+
+def _missing(
+    pod: Object, allocatable: Mapping[str, str], others: Sequence[Object]
+) -> dict[str, int]:
+    """Return of what there is too little for a pod beside others."""
+    counts = [_count(each) for each in (pod, *others)]
+    return {
+        name: over
+        for name in _count(pod)
+        if name in allocatable
+        and (over := sum(each.get(name, 0) for each in counts) - in_units(name, allocatable[name]))
+        > 0
+    }
+
+
+def _count(pod: Object) -> dict[str, int]:
+    return {**requests_of(pod), "pods": 1}
+
+
 def _pressed(pod: Object, node: Object) -> Refusal | None:
     """Refuse what a node under pressure does not take."""
     conditions = (node.get("status") or {}).get("conditions") or ()
@@ -104,7 +170,7 @@ def _does_not_fit(pod: Object, node: Object, others: Sequence[Object]) -> Refusa
     limit = int(allocatable.get("pods", 0))
     if allocatable and len(active) + 1 > limit:
         return (
-            "OutOfpods",
+            f"{OUT_OF}pods",
             f"Node didn't have enough resource: pods, requested: 1, used: {len(active)}, "
             f"capacity: {limit}",
         )
@@ -117,29 +183,36 @@ def _does_not_fit(pod: Object, node: Object, others: Sequence[Object]) -> Refusa
         taken = sum(each.get(name, 0) for each in used)
         if taken + wanted > capacity:
             return (
-                f"OutOf{name}",
+                f"{OUT_OF}{name}",
                 f"Node didn't have enough resource: {name}, requested: {wanted}, "
                 f"used: {taken}, capacity: {capacity}",
             )
-    return _does_not_match(pod, node) or _ports_taken(pod, active)
+    return _does_not_match(pod, node) or _ports_taken(pod, active) or _is_kept_away(pod, node)
 
 
 def _does_not_match(pod: Object, node: Object) -> Refusal | None:
-    labels: Mapping[str, str] = (node.get("metadata") or {}).get("labels") or {}
-    wanted = pod["spec"].get("nodeSelector") or {}
-    if labels and any(labels.get(key) != value for key, value in wanted.items()):
+    spec = pod["spec"]
+    # A node that is not known yet has no labels.
+    if (node.get("metadata") or {}).get("labels") and not selects(spec, node):
         text = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
-        return ("NodeAffinity", text)
-    system = (pod["spec"].get("os") or {}).get("name")
+        return (NODE_AFFINITY, text)
+    system = (spec.get("os") or {}).get("name")
     if system and system != "linux":
         text = "Failed to admit pod as the OS field doesn't match node OS"
         return ("PodOSNotSupported", text)
     return None
 
 
-def _host_ports(pod: Object) -> set[tuple[str, int]]:
+def _is_kept_away(pod: Object, node: Object) -> Refusal | None:
+    if is_static(pod) or _NO_EXECUTE not in untolerated(pod["spec"], node):
+        return None
+    text = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
+    return ("TaintToleration", text)
+
+
+def _host_ports(pod: Object) -> set[tuple[str, int, str]]:
     return {
-        (each.get("protocol", "TCP"), each["hostPort"])
+        (each.get("protocol", "TCP"), each["hostPort"], each.get("hostIP") or _ANY)
         for container in containers_of(pod)
         for each in container.get("ports") or ()
         if each.get("hostPort")
@@ -148,12 +221,18 @@ def _host_ports(pod: Object) -> set[tuple[str, int]]:
 
 def _ports_taken(pod: Object, others: Sequence[Object]) -> Refusal | None:
     wanted = _host_ports(pod)
-    if wanted and any(wanted & _host_ports(each) for each in others):
+    taken = {port for other in others for port in _host_ports(other)} if wanted else set()
+    if any(one[:2] == two[:2] and _meet(one[2], two[2]) for one in wanted for two in taken):
         text = (
             "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
         )
         return ("NodePorts", text)
     return None
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether the same port at two addresses is the same."""
+    return one == other or _ANY in (one, other)
 
 
 def _unsupported(

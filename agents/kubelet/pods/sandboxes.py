@@ -7,7 +7,7 @@ names_of(pod, node)                how names are resolved: servers, searches, op
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.kubelet.runtime.runtime import Limits, Port, Sandbox, Security
@@ -49,6 +49,8 @@ class NodeSettings:
     cgroup_root: str = "kubepods"
     names: NodeNames = field(default_factory=NodeNames)
     seccomp_default: bool = False
+    pids_max: int = -1
+    """Processes of a pod; -1: as many as it likes."""
 
 
 def containers_of(pod: Object) -> list[Object]:
@@ -109,11 +111,15 @@ def qos_of(pod: Object) -> str:
     return "Guaranteed"
 
 
+def is_static(pod: Object) -> bool:
+    """Whether a pod comes from a file or a page."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return bool(annotations.get("kubernetes.io/config.source", "api") != "api")
+
+
 def is_critical(pod: Object) -> bool:
     """Whether a pod comes before all others on its node."""
-    annotations = pod["metadata"].get("annotations") or {}
-    source = annotations.get("kubernetes.io/config.source", "api")
-    return source != "api" or (pod["spec"].get("priority") or 0) >= CRITICAL_PRIORITY
+    return is_static(pod) or (pod["spec"].get("priority") or 0) >= CRITICAL_PRIORITY
 
 
 def cgroup_of(pod: Object, root: str) -> str:
@@ -138,7 +144,7 @@ def limits_of(pod: Object, container: Object, memory_bytes: int) -> Limits:
     asked = quantity(requests.get("memory", limits.get("memory", 0)))
     return Limits(
         _shares(cpu),
-        max(cpu_limit * _PERIOD_US // 1000, _QUOTA_MIN_US) if cpu_limit else 0,
+        _quota(cpu_limit),
         quantity(limits.get("memory", 0)),
         _oom_score(pod, asked, memory_bytes),
     )
@@ -160,17 +166,34 @@ def _oom_score(pod: Object, asked_bytes: int, memory_bytes: int) -> int:
     return min(max(score, 1000 + _GUARANTEED_SCORE), 999)
 
 
-def _pod_limits(pod: Object) -> Limits:
-    """Return the limits of the whole pod: only where each container has one."""
-    own = [limits_of(pod, each, 1) for each in pod["spec"]["containers"]]
-    shares = sum(each.cpu_shares for each in own)
-    quotas = [each.cpu_quota_us for each in own]
-    memory = [each.memory_bytes for each in own]
-    return Limits(
-        min(shares, _SHARES_MAX),
+def _pod_limits(pod: Object, pids_max: int) -> Limits:
+    """Return the limits of the whole pod: its own, or, where each container has one, their sum."""
+    asked = requests_of(pod)
+    own = (pod["spec"].get("resources") or {}).get("limits") or {}
+    # Sidecars run beside the others; what other init containers use is over by then.
+    beside = [each for each in pod["spec"].get("initContainers") or () if _is_sidecar(each)]
+    limits = [limits_of(pod, each, 1) for each in (*pod["spec"]["containers"], *beside)]
+    quotas = [each.cpu_quota_us for each in limits]
+    memory = [each.memory_bytes for each in limits]
+    found = Limits(
+        _shares(asked.get("cpu", 0)),
         sum(quotas) if all(quotas) else 0,
         sum(memory) if all(memory) else 0,
+        processes=max(pids_max, 0),
     )
+    if "cpu" in own:
+        found = replace(found, cpu_quota_us=_quota(quantity(own["cpu"], _MILLI)))
+    if "memory" in own:
+        found = replace(found, memory_bytes=quantity(own["memory"]))
+    return found
+
+
+def _is_sidecar(container: Object) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _quota(cpu_milli: int) -> int:
+    return max(cpu_milli * _PERIOD_US // 1000, _QUOTA_MIN_US) if cpu_milli else 0
 
 
 def security_of(pod: Object, container: Object, *, seccomp_default: bool = False) -> Security:
@@ -266,7 +289,7 @@ def sandbox_of(pod: Object, node: NodeSettings, handler: str = "") -> Sandbox:
         meta.get("labels") or {},
         meta.get("annotations") or {},
         cgroup_of(pod, node.cgroup_root),
-        _pod_limits(pod),
+        _pod_limits(pod, node.pids_max),
         servers,
         searches,
         options,

@@ -101,6 +101,7 @@ class Limits:
     """In each period of 100 ms."""
     memory_bytes: int = 0
     oom_score: int = 0
+    processes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

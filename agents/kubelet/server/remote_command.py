@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import orjson
 
 from kvstack.agents.kubelet.runtime.runtime import Session, StartError
-from kvstack.agents.kubelet.server.wires import INPUT, SIZE, Wants, Wire
+from kvstack.agents.kubelet.server.wires import Wire
+from kvstack.apiserver.streams.channels import INPUT, SIZE, Wants, failed_status
 
 Object: TypeAlias = dict[str, Any]
 
@@ -80,16 +81,4 @@ def ended_status(code: int) -> Object:
         f"command terminated with exit code {code}",
         "reason": "NonZeroExitCode",
         "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
-    }
-
-
-def failed_status(text: str) -> Object:
-    """Return the Status of a command that could not be run."""
-    return {
-        "metadata": {},
-        "status": "Failure",
-        "message": f"Internal error occurred: {text}",
-        "reason": "InternalError",
-        "details": {"causes": [{"message": text}]},
-        "code": 500,
     }

@@ -31,9 +31,9 @@ from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.port_forward import SpdyForwarder, forward_channels
 from kvstack.agents.kubelet.server.stats import Sampler, summary
 from kvstack.agents.kubelet.server.upgrades import UpgradeError
-from kvstack.agents.kubelet.server.wires import Wants
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.streams import websocket
+from kvstack.apiserver.streams.channels import Wants, WebSocketWire, failed_status
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
 from kvstore.http.serving.request import ClientGoneError, Request
@@ -291,7 +291,7 @@ class KubeletServer:
             verb = "executing command in container" if what == "exec" else "attaching to container"
             text = f"error {verb}: {error.message}"
             with contextlib.suppress(OSError):  # the client has gone
-                await wire.end(remote_command.failed_status(text))
+                await wire.end(failed_status(text))
             return
         with contextlib.suppress(ClientGoneError):
             await remote_command.run(wire, session, wants)
@@ -351,7 +351,7 @@ async def _wire(request: Request, answer: Answer, wants: Wants) -> wires.Wire | 
     """Return the connection of a command; None: the client did not keep to it. UpgradeError."""
     if websocket.is_asked(request):
         socket, protocol = upgrades.web_socket(request, answer, upgrades.WEB_SOCKETS)
-        wire = wires.WebSocketWire(socket, protocol)
+        wire = WebSocketWire(socket, protocol)
         try:
             await wire.begin(wants)
         except ClientGoneError:

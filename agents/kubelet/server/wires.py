@@ -4,35 +4,22 @@ async for kind, data in wire.events(): …      what the client sends
 await wire.send(1, b"…")                      output; 2: errors
 await wire.end(status)                        how it ended; then the connection is closed
 
-WebSocket: a message is channel + data        0 input, 1 output, 2 errors, 3 end, 4 size
-v5: FF 00 from the client                     its input is over
+The channels of a WebSocket are in `apiserver/streams/channels`.
 """
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
+from kvstack.apiserver.streams.channels import END, ERRORS, INPUT, OUTPUT, SIZE, Wants
 from kvstack.apiserver.streams.spdy.session import Session, SessionOverError, Stream
-from kvstack.apiserver.streams.websocket import WebSocket
 
 Object: TypeAlias = dict[str, Any]
 
-INPUT, OUTPUT, ERRORS, END, SIZE = 0, 1, 2, 3, 4
-_CLOSE: Final = 255
 _WAIT_S: Final = 30.0
 _TYPES: Final = {"stdin": INPUT, "stdout": OUTPUT, "stderr": ERRORS, "error": END, "resize": SIZE}
-
-
-class Wants(NamedTuple):
-    """Which streams a client wants."""
-
-    input: bool
-    output: bool
-    errors: bool
-    tty: bool
 
 
 class WireError(Exception):
@@ -57,55 +44,6 @@ class Wire(Protocol):
     async def drop(self) -> None:
         """Close the connection."""
         ...
-
-
-class WebSocketWire:
-    """Channels of a WebSocket."""
-
-    def __init__(self, socket: WebSocket, protocol: str) -> None:
-        """protocol: as was agreed on."""
-        self._socket = socket
-        self._is_base64 = "base64" in protocol
-        self._has_status = protocol.startswith(("v4", "v5"))
-        self._has_close = protocol.startswith("v5")
-
-    async def begin(self, wants: Wants) -> None:
-        """Tell the client that it begins."""
-        await self.send(OUTPUT if wants.output else ERRORS if wants.errors else END, b"")
-
-    async def events(self) -> AsyncIterator[tuple[int, bytes | None]]:
-        """Give what the client sends."""
-        while (message := await self._socket.receive()) is not None:
-            if not message:
-                continue
-            channel, data = message[0], message[1:]
-            if self._is_base64:
-                channel -= ord("0")
-                data = base64.b64decode(data)
-            if channel in (INPUT, SIZE) and data:
-                yield channel, data
-            elif channel == _CLOSE and self._has_close and data == b"\x00":
-                yield INPUT, None
-
-    async def send(self, stream: int, data: bytes) -> None:
-        """Send output or errors."""
-        if self._is_base64:
-            message = str(stream).encode() + base64.b64encode(data)
-            await self._socket.send(message, is_text=True)
-        else:
-            await self._socket.send(bytes((stream,)) + data)
-
-    async def end(self, status: Object) -> None:
-        """Say how the command ended."""
-        if self._has_status:
-            await self.send(END, orjson.dumps(status))
-        elif status["status"] != "Success":
-            await self.send(END, status["message"].encode())
-        await self._socket.close()
-
-    async def drop(self) -> None:
-        """Close the connection."""
-        self._socket.drop()
 
 
 class SpdyWire:

@@ -87,4 +87,4 @@ async def _at_kubelet(call: Call, pod: Obj, request: NodeRequest, *, is_log: boo
     address = await node_addresses.kubelet_of(call, pod["spec"]["nodeName"])
     query = urlencode(request.query)
     target = quote(request.path) + (f"?{query}" if query else "")
-    return Connecting(address.host, address.port, target, is_log)
+    return Connecting(address.host, address.port, target, is_log, address.takes_websockets)

@@ -9,6 +9,7 @@ from kvstack.apiserver.verbs.call import Call
 
 NODES: Final = GroupResource("", "nodes")
 _PORT: Final = 10250
+_WEB_SOCKETS: Final = "ExtendWebSocketsToKubelet"
 
 
 class Address(NamedTuple):
@@ -16,6 +17,8 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    takes_websockets: bool = False
+    """Whether it says that it speaks what clients speak over WebSockets."""
 
 
 async def kubelet_of(call: Call, name: str) -> Address:
@@ -31,6 +34,8 @@ async def kubelet_of(call: Call, name: str) -> Address:
     endpoint = (found.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     for type_ in call.env.settings.kubelet_addresses:
         if type_ in addresses:
-            return Address(addresses[type_], endpoint.get("Port") or _PORT)
+            features = found.get("declaredFeatures") or ()
+            port = endpoint.get("Port") or _PORT
+            return Address(addresses[type_], port, _WEB_SOCKETS in features)
     known = " ".join(f"{{{each['type']} {each['address']}}}" for each in given)
     raise status.unknown(f"no preferred addresses found; known addresses: [{known}]")

@@ -18,20 +18,14 @@ from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessOptions, ProcessRuntime
 from kvstack.agents.kubelet.static_pods import StaticSettings
 from tests.agents.support.cluster import TestCluster, eventually
+from tests.agents.support.namespaces import has_namespaces
 
 Object = dict[str, Any]
 
 
-def _has_namespaces() -> bool:
-    if os.geteuid() != 0:
-        return False
-    found = subprocess.run(["unshare", "-mpf", "true"], check=False, capture_output=True)
-    return found.returncode == 0
-
-
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not _has_namespaces(), reason="containers need root and namespaces"),
+    pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces"),
 ]
 
 
@@ -444,12 +438,15 @@ def test_a_kubelet_that_was_killed_finds_its_containers_again(tmp_path: Path) ->
         "from kvstack.agents.kubelet.runtime.process.images import Images\n"
         "from kvstack.agents.kubelet.runtime.process.process_runtime import *\n"
         "async def main(root, ends):\n"
-        "    options = ProcessOptions(Path(root), ends_with_node=ends == 'ends')\n"
-        "    images = Images(Path(root), has_host=True)\n"
+        "    root, state = Path(root), Path(root, 'run')\n"
+        "    options = ProcessOptions(root, ends_with_node=ends == 'ends', state=state)\n"
+        "    images = Images(root, has_host=True)\n"
         "    runtime = ProcessRuntime(options, images, SystemClock(), lambda uid: None)\n"
         "    await runtime.open()\n"
-        "    sandbox = Sandbox('uid-' + ends, 'p', 'n', 'h', root + '/logs')\n"
+        "    sandbox = Sandbox('uid-' + ends, 'p', 'n', 'h', str(root / 'logs'))\n"
+        "    await runtime.make_sandbox(sandbox)\n"
         "    wanted = Wanted(sandbox, 'c', 0, 'host', command=['sleep', '1000'])\n"
+        "    await runtime.make_sandbox(sandbox)\n"
         "    await runtime.start(wanted)\n"
         "    print('started', flush=True)\n"
         "    await asyncio.sleep(1000)\n"
@@ -465,20 +462,25 @@ def test_a_kubelet_that_was_killed_finds_its_containers_again(tmp_path: Path) ->
 
     async def main() -> None:
         runtime = ProcessRuntime(
-            ProcessOptions(root, ends_with_node=False),
+            ProcessOptions(root, ends_with_node=False, state=root / "run"),
             Images(images, has_host=True),
             SystemClock(),
             lambda _uid: None,
         )
         await runtime.open()
         try:
+            assert runtime.has_sandbox("uid-lives")
+            assert not runtime.has_sandbox("uid-ends")
             (gone,), (kept,) = runtime.of_pod("uid-ends"), runtime.of_pod("uid-lives")
             await eventually(lambda: not gone.is_running)
             assert gone.exit_code == 137
             assert kept.is_running
             await runtime.stop(kept.id, 0)
             assert not kept.is_running
+            for uid in ("uid-ends", "uid-lives"):
+                await runtime.remove_pod(uid)
         finally:
             await runtime.close()
 
     asyncio.run(main())
+    assert str(root) not in Path("/proc/mounts").read_text()

@@ -1,5 +1,6 @@
 """`kvstack up`: its flags, what it writes, and the program itself."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +22,12 @@ from kvstack.apiserver.server.certs.certificates import Pair
 from kvstack.apiserver.server.certs.kubeconfig import kubeconfig, write_kubeconfig
 from kvstack.apiserver.server.settings.command_line import UsageError, read_command_line
 from kvstore.transport import native
+from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.support.servers import free_ports
 
 READY_S = 60.0
-STOP_S = 30.0
+STOP_S = 60.0
 
 
 def split(*arguments: str) -> tuple[StackOptions, list[str]]:
@@ -225,3 +228,51 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         ) as second:
             assert second.wait(READY_S) == 1
     assert "Address already in use" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces")
+def test_pods_of_a_cluster_that_was_killed(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    store, api = free_ports(2)
+    flags = (f"--listen-client-urls=http://127.0.0.1:{store}", f"--secure-port={api}")
+    file = directory / "kubernetes" / "admin.conf"
+    ready = ("wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
+    with up(directory, *flags) as process:
+        lines_of(process)
+        _kubectl(file, tmp_path, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+        arguments = ("run", "web", "--image=host", "--command", "--")
+        script = "echo up; while :; do sleep 1; done"
+        _kubectl(file, tmp_path, *arguments, "sh", "-c", script, str(tmp_path))
+        _kubectl(file, tmp_path, *ready)
+        address = _kubectl(file, tmp_path, "get", "pod", "web", "-o", "jsonpath={.status.podIP}")
+        inside = _kubectl(file, tmp_path, "exec", "web", "--", "cat", "/etc/hosts")
+        assert re.search(rf"^{re.escape(address)}\tweb$", inside, re.MULTILINE)
+        assert _processes_with(str(tmp_path), "sh")
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + STOP_S
+    while _processes_with(str(tmp_path), "sh"):
+        assert time.monotonic() < deadline, "a process of a container was left behind"
+        time.sleep(0.05)
+    with up(directory, *flags) as process:
+        lines_of(process)
+        restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
+        _kubectl(file, tmp_path, "wait", "pod/web", f"--for={restarts}=1", "--timeout=60s")
+        _kubectl(file, tmp_path, *ready)
+        assert _kubectl(file, tmp_path, "logs", "web") == "up\n"
+        _kubectl(file, tmp_path, "delete", "pod", "web", "--grace-period=1")
+    assert process.returncode == 0
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+
+def _processes_with(text: str, program: str) -> list[str]:
+    """Return the command lines of processes that run a program with an argument."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            words = place.read_bytes().decode(errors="replace").split("\0")
+            if words[0] == program and text in words:
+                found.append(" ".join(words))
+    return found

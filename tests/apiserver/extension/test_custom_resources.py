@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TABS = "/apis/e.com/v1/namespaces/default/tabs"
-WAIT_S = 20.0
+WAIT_S = 60.0
 STEP_S = 0.01
 
 Obj = dict[str, Any]

@@ -76,7 +76,7 @@ class Cgroups:
         """Return what a group uses; None: there is no such group."""
         try:
             return self._usage_2(path) if self.version == 2 else self._usage_1(path)
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError):  # it goes
             return None
 
     def processes(self, path: str) -> list[int]:
@@ -121,11 +121,15 @@ class Cgroups:
             yield self._file(path, "cpu", "cpu.weight"), str(weight)
             yield self._file(path, "cpu", "cpu.max"), f"{quota or 'max'} {_PERIOD_US}"
             yield self._file(path, "memory", "memory.max"), str(memory or "max")
+            # Without one of its processes a container is not what it was: all of them end.
+            yield self._file(path, "memory", "memory.oom.group"), "1"
+            yield self._file(path, "pids", "pids.max"), str(limits.processes or "max")
             return
         yield self._file(path, "cpu", "cpu.shares"), str(shares)
         yield self._file(path, "cpu", "cpu.cfs_quota_us"), str(quota or -1)
         if memory:
             yield self._file(path, "memory", "memory.limit_in_bytes"), str(memory)
+        yield self._file(path, "pids", "pids.max"), str(limits.processes or "max")
 
     def _usage_1(self, path: str) -> GroupUsage:
         stat = _numbers(self._file(path, "memory", "memory.stat"))

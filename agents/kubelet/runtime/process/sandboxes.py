@@ -209,7 +209,7 @@ class Sandboxes:
             raise ConnectError(
                 f'failed to execute portforward in network namespace "{where}": failed to connect '
                 f'to localhost:{port} inside namespace "{uid}", IPv4: dial tcp4 127.0.0.1:{port}: '
-                f"connect: {_reason(error)} "
+                f"connect: {_reason(error)}"
             ) from error
 
     def _pin(self, uid: str, kind: str) -> Path:

@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import struct
 import termios
 from collections.abc import Iterable, Mapping, Sequence
@@ -162,14 +163,11 @@ def _forget(descriptor: int) -> None:
 async def start_command(directory: Path, spec: Mapping[str, Any], *, tty: bool) -> CommandSession:
     """Run a command in the container of a directory; raises StartError."""
     if tty:
-        ours, terminal = os.openpty()
-        theirs = [terminal, terminal, terminal]
-        outputs, stdin = {1: ours}, ours
-    else:
-        pipes = [os.pipe() for _ in range(3)]
-        stdin = pipes[0][1]
-        theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
-        outputs = {1: pipes[1][0], 2: pipes[2][0]}
+        return await _start_on_terminal(directory, spec)
+    pipes = [os.pipe() for _ in range(3)]
+    stdin = pipes[0][1]
+    theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+    outputs = {1: pipes[1][0], 2: pipes[2][0]}
     for each in (stdin, *outputs.values()):
         os.set_blocking(each, False)
     is_begun = False
@@ -182,7 +180,21 @@ async def start_command(directory: Path, spec: Mapping[str, Any], *, tty: bool) 
         _close(set(theirs))
         if not is_begun:
             _close({stdin, *outputs.values()})
-    return CommandSession(shim, outputs, stdin, is_terminal=tty)
+    return CommandSession(shim, outputs, stdin, is_terminal=False)
+
+
+async def _start_on_terminal(directory: Path, spec: Mapping[str, Any]) -> CommandSession:
+    """Run a command on a terminal that it opens itself; raises StartError."""
+    way, far = socket.socketpair()
+    with way, far:
+        try:
+            shim = await _begin(directory, spec, [far.fileno()] * 3)
+        except OSError as error:
+            raise StartError("ExecFailed", str(error)) from error
+        # It came before the command began.
+        _, (terminal,), _, _ = socket.recv_fds(way, 1, 1)
+    os.set_blocking(terminal, False)
+    return CommandSession(shim, {1: terminal}, terminal, is_terminal=True)
 
 
 async def _begin(

@@ -87,10 +87,12 @@ class _Plugin:
         """Tell whether webhooks may be asked about a resource."""
         return not is_exempt(resource, has_static=self._has_static)
 
-    async def _is_called(self, hook: Hook, shown: "_Shown") -> bool:
+    async def _is_called(self, hook: Hook, place: Place, shown: "_Shown") -> bool:
+        """Tell whether a webhook is to be called, and show the objects in its version if so."""
         request = shown.request
         if not await self._selection.selects(hook, request):
             return False
+        await shown.turn_to(place)
         if not hook.conditions:
             return True
         new, old = shown.objects
@@ -186,8 +188,7 @@ class MutatingAdmissionWebhook(_Plugin):
             rounds.require()
         shown = _Shown(request)
         for hook, place in concerned:
-            await shown.turn_to(place)
-            if not await self._is_called(hook, shown):
+            if not await self._is_called(hook, place, shown):
                 continue
             if is_again and hook.position not in rounds.again:
                 continue
@@ -270,16 +271,18 @@ class ValidatingAdmissionWebhook(_Plugin):
         super().__init__(parts, VALIDATING)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Ask the webhooks whose rules match."""
-        concerned = self._hooks.concerned(request)
-        return self._ask(request, concerned) if concerned else None
+        """Ask the webhooks whose rules and selectors match."""
+        selects = self._selection.selects_at_once
+        for hook, _ in self._hooks.concerned(request):
+            if selects(hook, request) is not False:
+                return self._ask(request, self._hooks.concerned(request))
+        return None
 
     async def _ask(self, request: AdmissionRequest, concerned: Iterable[Concerned]) -> None:
         shown = _Shown(request)
         wanted: list[tuple[Hook, bytes]] = []
         for hook, place in concerned:
-            await shown.turn_to(place)
-            if await self._is_called(hook, shown):
+            if await self._is_called(hook, place, shown):
                 wanted.append((hook, shown.text(place)))
         if len(wanted) == 1:
             await self._call(request, *wanted[0], 0)

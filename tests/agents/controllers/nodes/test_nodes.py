@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import LEASES, NODES, PODS
+from kvstack.agents.client.node_rules import tolerates
 from kvstack.agents.controllers.nodes.health import Health, with_unknown
 from kvstack.agents.controllers.nodes.pod_garbage import PodGarbageCollector
 from kvstack.agents.controllers.nodes.taint_eviction import TaintEviction
-from kvstack.agents.controllers.nodes.taints import tolerates
 from kvstack.agents.controllers.nodes.ttl import TtlController
 from kvstack.agents.controllers.nodes.zones import Change, State, Zone, Zones
 from kvstack.agents.controllers.options import NodeLifecycleOptions

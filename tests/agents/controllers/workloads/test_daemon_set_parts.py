@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from kvstack.agents.client.node_rules import tolerates
 from kvstack.agents.controllers.workloads.daemon_sets.placement import (
     Placement,
     for_node,
     node_of,
-    tolerates,
     with_tolerations,
 )
 from kvstack.agents.controllers.workloads.daemon_sets.rollout import (

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.kubelet.pods.admission import refusal
+from kvstack.agents.kubelet.pods.admission import refusal, victims
 from tests.agents.kubelet.pods.test_worker import pod
 
 Object = dict[str, Any]
 NODE = {
-    "metadata": {"labels": {"zone": "a"}},
+    "metadata": {"name": "n", "labels": {"zone": "a"}},
     "status": {
         "allocatable": {"cpu": "2", "memory": "1Gi", "pods": "3"},
         "conditions": [{"type": "Ready", "status": "True"}],
@@ -123,3 +123,58 @@ def test_a_node_under_pressure_takes_no_pods_that_ask_for_nothing() -> None:
     assert refused(critical, status=status) is None
     full = {**status, "conditions": [{"type": "DiskPressure", "status": "True"}]}
     assert (refused(requesting("1m"), status=full) or ("",))[0] == "Evicted"
+
+
+def test_required_affinity() -> None:
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+    term = {"matchExpressions": [expression]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    obj = requesting("0", affinity={"nodeAffinity": required})
+    assert refused(obj) is None
+    expression["operator"] = "NotIn"
+    text = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+    assert refused(obj) == ("NodeAffinity", text)
+
+
+def test_taints_that_let_nothing_run() -> None:
+    taint = {"key": "k", "value": "v", "effect": "NoExecute"}
+    node = {"spec": {"taints": [taint, {"key": "new", "effect": "NoSchedule"}]}}
+    text = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
+    assert refused(pod(), **node) == ("TaintToleration", text)
+    tolerating = requesting("0", tolerations=[{"key": "k", "operator": "Exists"}])
+    assert refused(tolerating, **node) is None
+    static = pod(annotations={"kubernetes.io/config.source": "file"})
+    assert refused(static, **node) is None
+
+
+def test_the_same_port_at_two_addresses() -> None:
+    def showing(ip: str) -> Object:
+        obj = requesting("0")
+        ports = [{"containerPort": 80, "hostPort": 80, "hostIP": ip}]
+        obj["spec"]["containers"][0]["ports"] = ports
+        return obj
+
+    assert refused(showing("10.0.0.1"), showing("10.0.0.2")) is None
+    assert (refused(showing("10.0.0.1"), showing("")) or ("",))[0] == "NodePorts"
+
+
+def test_who_makes_room_for_a_critical_pod() -> None:
+    def of(name: str, asked: str, **limits: str) -> Object:
+        obj = requesting(asked, priority=0)
+        obj["metadata"]["uid"] = name
+        obj["spec"]["containers"][0]["resources"]["limits"] = limits
+        return obj
+
+    small, large = of("small", "500m"), of("large", "1")
+    sure = of("sure", "500m", cpu="500m", memory="1Mi")
+    sure["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1Mi"
+    idle = pod()
+    node = {"metadata": {}, "status": {"allocatable": {"cpu": "2", "pods": "10"}}}
+    others = [sure, large, small, idle]
+    # Idle ones have none of what is missing, and the small one is enough.
+    assert victims(requesting("500m"), node, others) == [small]
+    assert victims(requesting("1"), node, others) == [large]
+    assert victims(requesting("1500m"), node, others) == [large, small]
+    assert victims(requesting("2"), node, others) == [large, small, sure]
+    assert victims(requesting("3"), node, others) is None
+    assert victims(requesting("0"), node, others) == []

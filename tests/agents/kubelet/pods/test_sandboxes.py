@@ -162,3 +162,20 @@ def test_critical_pods() -> None:
     obj["spec"]["priority"] = 2_000_000_000
     assert is_critical(obj)
     assert is_critical(pod(annotations={"kubernetes.io/config.source": "file"}))
+
+
+@pytest.mark.parametrize(
+    ("spec", "shares", "quota", "memory"),
+    [
+        ({}, 102, 0, 0),
+        ({"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}, 2048, 200_000, 1 << 30),
+        ({"resources": {"requests": {"cpu": "1"}}}, 1024, 0, 0),
+    ],
+)
+def test_the_limits_of_a_pod(spec: Object, shares: int, quota: int, memory: int) -> None:
+    obj: Object = pod()
+    obj["spec"] |= spec
+    obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
+    limits = sandbox_of(obj, NodeSettings("/logs", 1 << 30, pids_max=99)).limits
+    assert (limits.cpu_shares, limits.cpu_quota_us, limits.memory_bytes) == (shares, quota, memory)
+    assert limits.processes == 99

@@ -10,6 +10,8 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
+import struct
 import termios
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -30,6 +32,8 @@ from kvstack.agents.kubelet.runtime.process.shim.syscalls import (
 Spec: TypeAlias = dict[str, Any]
 
 DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
+_UNLOCK, _NUMBER = 0x40045431, 0x80045430
+"""Requests about a terminal: TIOCSPTLCK, TIOCGPTN."""
 _LINKS_MAX: Final = 40
 _MASKED: Final = (
     *(f"/proc/{name}" for name in ("acpi", "asound", "interrupts", "kcore", "keys", "scsi")),
@@ -58,9 +62,9 @@ def become(spec: Spec) -> None:
         syscalls.setns(descriptor, kind)
     syscalls.unshare(syscalls.CLONE_NEWNS)
     os.setsid()
-    if spec["tty"]:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     _make_files(spec)
+    if spec["tty"]:
+        _take_terminal()
     execute(spec)
 
 
@@ -71,8 +75,25 @@ def join(spec: Spec, descriptor: int) -> None:
     syscalls.setns(descriptor, flags | syscalls.CLONE_NEWNET)
     os.setsid()
     if spec["tty"]:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        _take_terminal()
     execute(spec)
+
+
+def _take_terminal() -> None:
+    """Open a terminal of the container's own, so that it has a name there.
+
+    What stands at 0 is a socket, through which its other side is handed over.
+    """
+    ours = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    fcntl.ioctl(ours, _UNLOCK, struct.pack("i", 0))
+    (number,) = struct.unpack("i", fcntl.ioctl(ours, _NUMBER, bytes(4)))
+    terminal = os.open(f"/dev/pts/{number}", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    with socket.socket(fileno=os.dup(0)) as way:
+        socket.send_fds(way, [b"t"], [ours])
+    os.close(ours)
+    for each in range(3):
+        os.dup2(terminal, each)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def execute(spec: Spec) -> None:
@@ -81,6 +102,8 @@ def execute(spec: Spec) -> None:
     os.makedirs(directory, exist_ok=True)
     os.chdir(directory)
     user, group, groups, home = _identity(spec)
+    if spec["tty"]:
+        os.fchown(0, user, -1)  # so that the program may open it again by its name
     environment = {"HOME": home, **spec["environment"]}
     # Found before the user changes: what is missing is told as missing, not as forbidden.
     path = _program(spec["argv"][0], environment)

@@ -110,20 +110,19 @@ class Shim:
             os.close(descriptor)
         elif not spec["host_pids"]:
             syscalls.unshare(syscalls.CLONE_NEWPID)
-        theirs = self._make_streams()
+        way, far = socket.socketpair() if spec["tty"] else (None, None)
+        theirs = self._make_streams() if far is None else (far.fileno(),) * 3
         work = _pause if spec["pauses"] else container.become
         self._pid = _fork(lambda: work(spec), theirs)
+        if way is not None and far is not None:
+            self._take_terminal(way)
+            far.detach()  # closed with the others
         for each in {*theirs, *(each for each, _ in spec["namespaces"])}:
             os.close(each)
         return self._pid
 
     def _make_streams(self) -> tuple[int, int, int]:
         """Make input and output of the container; return its sides."""
-        if self._spec["tty"]:
-            ours, theirs = os.openpty()
-            self._terminal = self._input = ours
-            self._outputs[ours] = 1
-            return theirs, theirs, theirs
         if self._spec["stdin"]:
             stdin, self._input = os.pipe()
             os.set_blocking(self._input, False)
@@ -132,6 +131,13 @@ class Shim:
         stdout, stderr = os.pipe(), os.pipe()
         self._outputs = {stdout[0]: 1, stderr[0]: 2}
         return stdin, stdout[1], stderr[1]
+
+    def _take_terminal(self, way: socket.socket) -> None:
+        """Take our side of the terminal that the container has opened."""
+        _, (ours,), _, _ = socket.recv_fds(way, 1, 1)
+        way.close()
+        self._terminal = self._input = ours
+        self._outputs[ours] = 1
 
     def run(self) -> None:
         """Carry what comes until the container has ended."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from ipaddress import ip_address
@@ -167,9 +168,9 @@ def test_commands(place: tuple[str, Path]) -> None:
         session.close_input()
         assert await output(session) == (b"through", b"", 0)
         session = await world.runtime.exec(
-            found.id, ["sh", "-c", "test -t 0 && echo tty"], tty=True
+            found.id, ["sh", "-c", "test -t 0 && tty && echo on > $(tty)"], tty=True
         )
-        assert (await output(session))[0] == b"tty\r\n"
+        assert re.fullmatch(rb"/dev/pts/\d+\r\non\r\n", (await output(session))[0])
         with pytest.raises(StartError, match="not found"):
             await command(world, found, "nothing-of-this-name")
 
@@ -188,6 +189,27 @@ def test_talking_to_the_first_process(place: tuple[str, Path]) -> None:
         done = await world.ended(found)
         session.close()
         assert log(done) == ["got a", "over"]
+
+    run(place, story)
+
+
+def test_a_container_on_a_terminal(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        script = "tty; read line; echo got $line"
+        found = await world.start(
+            world.sandbox("tty"),
+            script,
+            has_tty=True,
+            has_stdin=True,
+            security=Security(1234, 1234),
+        )
+        session = await world.runtime.attach(found.id)
+        await session.write(b"it\n")
+        done = await world.ended(found)
+        session.close()
+        lines = [line.strip() for line in log(done)]
+        assert any(line.startswith("/dev/pts/") for line in lines)
+        assert lines[-1] == "got it"
 
     run(place, story)
 

@@ -1,0 +1,100 @@
+"""Control groups of both versions, in trees that are made up."""
+
+from pathlib import Path
+
+import pytest
+
+from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.runtime import Limits
+
+GROUP = "kubepods/burstable/podu/c-0"
+LIMITS = Limits(512, 50_000, 64 << 20, processes=100)
+
+
+def tree_2(root: Path, controllers: str = "cpuset cpu io memory pids") -> Cgroups:
+    """Make what the kernel has of version 2 before anybody uses it."""
+    for place in (root, root / "kubepods"):
+        place.mkdir(exist_ok=True)
+        (place / "cgroup.controllers").write_text(f"{controllers}\n")
+    return Cgroups(root)
+
+
+def tree_1(root: Path) -> Cgroups:
+    for name in ("cpu", "cpuacct", "memory", "pids"):
+        (root / name / "kubepods").mkdir(parents=True)
+        (root / name / "kubepods" / "cgroup.procs").touch()
+    return Cgroups(root)
+
+
+def contents(root: Path, *names: str) -> list[str]:
+    return [(root / name).read_text() for name in names]
+
+
+def test_version_2(tmp_path: Path) -> None:
+    groups = tree_2(tmp_path)
+    assert groups.version == 2
+    groups.probe("kubepods")
+    assert groups.is_usable
+    assert groups.make(GROUP, LIMITS) == [str(tmp_path / GROUP / "cgroup.procs")]
+    for above in (".", "kubepods", "kubepods/burstable", "kubepods/burstable/podu"):
+        control = tmp_path / above / "cgroup.subtree_control"
+        assert control.read_text() == "+memory +cpu +pids"
+    # A group with processes gives nothing on to groups below it.
+    assert not (tmp_path / GROUP / "cgroup.subtree_control").exists()
+    names = ("cpu.weight", "cpu.max", "memory.max", "memory.oom.group", "pids.max")
+    found = contents(tmp_path / GROUP, *names)
+    assert found == ["20", "50000 100000", str(64 << 20), "1", "100"]
+
+
+def test_version_2_without_limits(tmp_path: Path) -> None:
+    groups = tree_2(tmp_path)
+    groups.make(GROUP, Limits())
+    names = ("cpu.weight", "cpu.max", "memory.max", "pids.max")
+    assert contents(tmp_path / GROUP, *names) == ["1", "max 100000", "max", "max"]
+
+
+def test_version_2_that_lacks_a_controller(tmp_path: Path) -> None:
+    groups = tree_2(tmp_path, "cpu memory")
+    groups.probe("kubepods")
+    assert not groups.is_usable
+
+
+def test_what_a_group_of_version_2_uses(tmp_path: Path) -> None:
+    groups = tree_2(tmp_path)
+    groups.make(GROUP, Limits())
+    place = tmp_path / GROUP
+    (place / "cpu.stat").write_text("usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n")
+    (place / "memory.current").write_text("4096\n")
+    stat = "anon 1024\nfile 3072\ninactive_file 2048\npgfault 7\npgmajfault 1\n"
+    (place / "memory.stat").write_text(stat)
+    (place / "cgroup.procs").write_text("11\n12\n")
+    assert groups.usage(GROUP) == (1_500_000, 4096, 2048, 1024, 7, 1, 2)
+    assert groups.usage("kubepods/other") is None
+    assert not groups.out_of_memory(GROUP)
+    (place / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n")
+    assert groups.out_of_memory(GROUP)
+
+
+def test_version_1(tmp_path: Path) -> None:
+    groups = tree_1(tmp_path)
+    assert groups.version == 1
+    groups.probe("kubepods")
+    assert groups.is_usable
+    files = groups.make(GROUP, LIMITS)
+    names = ("memory", "cpu", "cpuacct", "pids")
+    assert files == [str(tmp_path / name / GROUP / "cgroup.procs") for name in names]
+    cpu, memory = tmp_path / "cpu" / GROUP, tmp_path / "memory" / GROUP
+    assert contents(cpu, "cpu.shares", "cpu.cfs_quota_us") == ["512", "50000"]
+    assert contents(memory, "memory.limit_in_bytes") == [str(64 << 20)]
+    assert contents(tmp_path / "pids" / GROUP, "pids.max") == ["100"]
+
+
+@pytest.mark.parametrize("make", [tree_1, tree_2])
+def test_groups_that_are_removed(make: type[Cgroups], tmp_path: Path) -> None:
+    groups = make(tmp_path)
+    groups.probe("kubepods")
+    for name in ("burstable/podu/c-0", "burstable/podu/c-1"):
+        for directory in groups._directories(f"kubepods/{name}"):
+            directory.mkdir(parents=True)
+    groups.remove("kubepods/burstable/podu")
+    assert not list(tmp_path.glob("**/podu"))
