@@ -42,6 +42,7 @@ from kvstack.apiserver.schema.protobuf.wire import ProtobufError
 from kvstack.apiserver.schema.resource import Resource
 from kvstack.apiserver.streams.spdy.frames import Codec, SpdyError
 from kvstack.apiserver.verbs.forms.bodies import MEDIA_TYPES, read_object, read_options
+from kvstack.apiserver.webhooks.http.answers import AnswerError, AnswerReader, HttpAnswer
 
 Target = Callable[[bytes], None]
 
@@ -184,6 +185,24 @@ def frames_target(data: bytes) -> None:
             continue
 
 
+def answers_target(data: bytes) -> None:
+    """What webhooks answer: the same, in however many pieces it comes."""
+
+    def read(*pieces: bytes) -> object:
+        reader = AnswerReader(1000)
+        try:
+            if not any(reader.take(piece) for piece in pieces if piece):
+                reader.end()
+        except AnswerError as error:
+            return type(error)
+        return reader.answer
+
+    half = len(data) // 2
+    whole = read(data)
+    if isinstance(whole, HttpAnswer):
+        assert read(data[:half], data[half:]) == whole, whole
+
+
 def configuration_target(data: bytes) -> None:
     """Files that flags name."""
 
@@ -213,6 +232,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "cel": cel_target,
     "request": request_target,
     "frames": frames_target,
+    "answers": answers_target,
     "configuration": configuration_target,
 }
 
@@ -252,6 +272,12 @@ SEEDS: Final[Mapping[str, tuple[bytes, ...]]] = {
     "frames": (
         b"\x89\x85\0\0\0\0hello\x88\x80\0\0\0\0",
         b"\x80\x03\0\x06\0\0\0\x04\0\0\0\x01\0\0\0\x01\x01\0\0\x02hi",
+    ),
+    "answers": (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+        b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"2;a=b\r\n{}\r\n0\r\nX: y\r\n\r\n",
+        b"HTTP/1.0 404 No\r\nContent-Type: text/plain\r\n\r\nnothing",
     ),
     "configuration": (
         b"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, verbs: [get]}]\n",

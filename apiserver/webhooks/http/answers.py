@@ -11,6 +11,8 @@ are passed over. What says its length twice, or not in digits, is no answer.
 from typing import Final, NamedTuple
 
 HEAD_BYTES_MAX: Final = 64 << 10
+PASSED_MAX: Final = 5
+"""Answers of 100 to 199 before the one that counts; as Go's client takes them."""
 _LINE_BYTES_MAX: Final = 4 << 10
 _HEAD_END: Final = b"\r\n\r\n"
 _LINE_END: Final = b"\r\n"
@@ -51,7 +53,9 @@ class HttpAnswer(NamedTuple):
 class AnswerReader:
     """Reads one answer."""
 
-    __slots__ = ("_body", "_bytes_max", "_chunk", "_data", "_left", "_next", "answer", "is_last")
+    __slots__ = (
+        "_body", "_bytes_max", "_chunk", "_data", "_left", "_next", "_passed", "answer", "is_last",
+    )  # fmt: skip
 
     def __init__(self, bytes_max: int) -> None:
         """Refuse bodies of more than bytes_max."""
@@ -60,6 +64,7 @@ class AnswerReader:
         self._body = bytearray()
         self._left = 0  # of the body, in bytes; -1: it ends with the connection
         self._chunk = -1  # of the current chunk, in bytes; -1: its size is still to come
+        self._passed = 0  # heads that only said that an answer will come
         self._next = self._head
         self.answer = HttpAnswer(0, {}, b"")
         """Complete once `take` or `end` has said so."""
@@ -87,6 +92,13 @@ class AnswerReader:
         self._complete()
 
     def _head(self) -> bool:
+        while True:  # heads that only say that an answer will come are passed over
+            found = self._next_head()
+            if found is not None:
+                return found
+
+    def _next_head(self) -> bool | None:
+        """Read one head; return whether the answer is complete, None: it is still to come."""
         head, end, rest = self._data.partition(_HEAD_END)
         if not end:
             if len(head) > HEAD_BYTES_MAX:
@@ -101,7 +113,10 @@ class AnswerReader:
             raise MalformedError("malformed HTTP response")
         self._data = rest
         if code[0] == "1":
-            return self._head()
+            self._passed += 1
+            if self._passed > PASSED_MAX:
+                raise MalformedError("net/http: too many 1xx informational responses")
+            return None
         headers = _headers(lines)
         self.answer = HttpAnswer(int(code), headers, b"")
         kept = headers.get("connection", "").lower()

@@ -88,6 +88,8 @@ def test_what_is_given_is_stronger_than_what_suits() -> None:
     options = stack_options(own, read_command_line(rest, "kvstack up"))
     assert options.authorization_modes == ("AlwaysAllow",)
     assert options.allow_privileged
+    assert options.enabled_plugins == ("NodeRestriction",)
+    assert {"bootstrapsigner", "tokencleaner"} < set(own.controllers.split(","))
     assert options.authentication.client_ca_file == "/a/kubernetes/pki/ca.crt"
     assert server_url(options) == "https://127.0.0.1:6443"
 
@@ -149,6 +151,7 @@ def test_a_stack_from_nothing_and_again(tmp_path: Path) -> None:
             with urllib.request.urlopen(f"http://127.0.0.1:{store}/health", timeout=10) as answer:
                 assert json.load(answer)["health"] == "true"
         _use(file, tmp_path)
+        _join(file, tmp_path)
         process.send_signal(signal.SIGTERM)
         assert process.wait(STOP_S) == 0
     with up(directory, *flags) as process:
@@ -176,6 +179,23 @@ def _use(file: Path, home: Path) -> None:
     assert "deployment.apps/web scaled" in _kubectl(
         file, home, "scale", "deployment/web", "--replicas=3"
     )
+
+
+def _join(file: Path, home: Path) -> None:
+    """Show a bootstrap token, as a node does that joins."""
+    token = {"token-id": "abcdef", "token-secret": "0123456789abcdef"}
+    given = {**token, "usage-bootstrap-authentication": "true"}
+    literals = [f"--from-literal={name}={value}" for name, value in given.items()]
+    kind = "--type=bootstrap.kubernetes.io/token"
+    made = ("create", "secret", "generic", "bootstrap-token-abcdef", "-n", "kube-system", kind)
+    _kubectl(file, home, *made, *literals)
+    config = yaml.safe_load(file.read_text())
+    config["users"][0]["user"] = {"token": ".".join(token.values())}
+    own = home / "joins.conf"
+    own.write_text(yaml.safe_dump(config))
+    said = _kubectl(own, home, "auth", "whoami")
+    assert "system:bootstrap:abcdef" in said
+    assert "system:bootstrappers" in said
 
 
 def _kubectl(file: Path, home: Path, *arguments: str) -> str:

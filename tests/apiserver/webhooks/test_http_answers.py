@@ -90,6 +90,7 @@ def test_what_comes_beyond_an_answer_ends_the_connection() -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 5000,
         b"HTTP/1.1 200 OK\r\nx: " + b"x" * HEAD_BYTES_MAX,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 5000,
     ],
 )
 def test_what_is_no_http(text: bytes) -> None:
