@@ -85,6 +85,8 @@ def test_a_configuration_and_flags_over_it() -> None:
             "client-ca-file": "/ca",
             "cluster-dns": "10.0.0.10,10.0.0.11",
             "eviction-hard": "memory.available<5%",
+            "eviction-soft": "memory.available<10%",
+            "eviction-soft-grace-period": "memory.available=1m30s",
             "register-with-taints": "a=b:NoSchedule,c:NoExecute",
         },
     )
@@ -94,6 +96,8 @@ def test_a_configuration_and_flags_over_it() -> None:
     assert found["authentication"]["webhook"]["enabled"]
     assert found["clusterDNS"] == ["10.0.0.10", "10.0.0.11"]
     assert found["evictionHard"] == {"memory.available": "5%"}
+    assert found["evictionSoft"] == {"memory.available": "10%"}
+    assert found["evictionSoftGracePeriod"] == {"memory.available": "1m30s"}
     assert found["registerWithTaints"] == [
         {"key": "a", "value": "b", "effect": "NoSchedule"},
         {"key": "c", "effect": "NoExecute"},
@@ -113,6 +117,19 @@ def test_a_configuration_and_flags_over_it() -> None:
         ({}, {"max-pods": "many"}, "--max-pods many: a number"),
         ({}, {"anonymous-auth": "1"}, "--anonymous-auth 1: true or false"),
         ({}, {"kube-reserved": "cpu"}, "--kube-reserved cpu: NAME=VALUE"),
+        (
+            {},
+            {"eviction-soft": "memory.available<1Gi"},
+            "grace period must be specified for the soft eviction threshold memory.available",
+        ),
+        ({"evictionHard": {"mood": "10%"}}, {}, 'evictionHard: unsupported eviction signal "mood"'),
+        ({"evictionHard": {"pid.available": "some"}}, {}, "evictionHard: pid.available: some: "),
+        ({"evictionSoftGracePeriod": {"pid.available": "1"}}, {}, "evictionSoftGracePeriod: pid"),
+        (
+            {"crashLoopBackOff": {"maxContainerRestartPeriod": "10m"}},
+            {},
+            "crashLoopBackOff.maxContainerRestartPeriod: 10m: from 1s to 300s",
+        ),
     ],
 )
 def test_configurations_that_cannot_be_meant(obj: Object, flags: Object, text: str) -> None:
