@@ -86,8 +86,8 @@ def container_metrics(sample: Sample) -> str:
     page.add("container_cpu_usage_seconds_total", "counter", sample.machine.cpu_ns / 1e9, root)
     memory = sample.machine.working_set_bytes
     page.add("container_memory_working_set_bytes", "gauge", memory, root)
-    for each in interfaces.of_node(sample.machine.traffic):
-        _add_traffic(page, root, each)
+    for one in interfaces.of_node(sample.machine.traffic):
+        _add_traffic(page, root, one)
     for uid, (namespace, pod) in names.items():
         own = interfaces.of_pod(sample.machine.traffic, uid)
         if own is not None:
