@@ -11,7 +11,7 @@ HOURS ?= 1
 FUZZ_S ?= 60
 NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
-.PHONY: run test long check schema bench sim swarm native fuzz proto surface wheel lock clean
+.PHONY: run test long check schema bench sim swarm native fuzz fuzz-api proto surface wheel lock clean
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
 CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.* kvstore/native/src/*.rs kvstore/native/src/*/*.rs)
@@ -70,6 +70,10 @@ native:  ## the native transport's own checks and tests (needs cargo with clippy
 	cd kvstore/native && cargo fmt --check
 	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo clippy --locked --release --all-targets -- -D warnings
 	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo test --locked --release --no-default-features
+
+fuzz-api: $(VENV)/.dev  ## any bytes at the API server's readers, so many seconds each: make fuzz-api FUZZ_S=600 ARGS="cel yaml"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes -r tests/fuzz/requirements.txt
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_S) $(ARGS)
 
 fuzz:  ## any bytes at the native transport's framing: make fuzz FUZZ_S=600 (needs cargo-fuzz, a nightly toolchain)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }

@@ -6,12 +6,13 @@ Each returns an Outcome: `is_good`, None where it could not be found out; and wh
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
-import aiohttp
-
 from kvstack.agents.kubelet.runtime.runtime import Container, Runtime, StartError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 Object: TypeAlias = dict[str, Any]
 
@@ -69,6 +70,9 @@ async def request(
     container: Object, get: Object, host: str, timeout_s: float, agent: str
 ) -> Outcome:
     """Send a GET; codes from 200 to 399 are good."""
+    # Loaded by the first request, since many nodes have no probes over HTTP.
+    import aiohttp
+
     url = url_of(container, get, host)
     headers = {"User-Agent": agent, "Accept": "*/*", "Connection": "close"}
     for each in get.get("httpHeaders") or ():
@@ -86,7 +90,7 @@ async def request(
         return _bad(f'Get "{url}": {_dial_text(url, error)}')
 
 
-async def _get(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> Outcome:
+async def _get(session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str]) -> Outcome:
     first = urlsplit(url).hostname
     for _ in range(_REDIRECTS_MAX):
         async with session.get(url, headers=headers, ssl=_any_tls(), allow_redirects=False) as got:
@@ -113,6 +117,8 @@ def url_of(container: Object, get: Object, host: str) -> str:
 
 
 def _dial_text(url: str, error: Exception) -> str:
+    import aiohttp
+
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionRefusedError):
         return f"dial tcp {urlsplit(url).netloc}: connect: connection refused"

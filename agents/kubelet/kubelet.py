@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import aiohttp
-
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.built_in import PODS, RUNTIME_CLASSES, SERVICES
@@ -492,6 +490,9 @@ class Kubelet:
 
 async def _page(url: str) -> bytes:
     """Return a page of a server; raises OSError."""
+    # Loaded by the first page, since most nodes never ask for one.
+    import aiohttp
+
     timeout = aiohttp.ClientTimeout(10)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:

@@ -49,8 +49,6 @@ class Settings:
 
     pages: PageSettings
     elects: bool
-    is_election_given: bool
-    """Whether the flag says it, and not its default."""
     lease: LeaseName
     terms: Terms
     kubeconfig: str = ""
@@ -71,7 +69,6 @@ def read_settings(reader: FlagReader) -> Settings:
     return Settings(
         page_settings(reader),
         reader.flag("leader-elect"),
-        reader.is_given("leader-elect"),
         LeaseName(
             reader.text("leader-elect-resource-namespace"),
             reader.text("leader-elect-resource-name"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from kvstack.agents.scheduler.configuration_checks import check
 from kvstack.agents.scheduler.extenders import Extender
 from kvstack.agents.scheduler.profile import (
     DEFAULT_NAME,
@@ -23,39 +24,6 @@ KIND: Final = "KubeSchedulerConfiguration"
 _EXTENDER_TIMEOUT_S: Final = 5.0
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 _QUOTA_PREFIX: Final = "requests."
-_EXTENDER_FIELDS: Final = frozenset(
-    (
-        "bindVerb",
-        "enableHTTPS",
-        "filterVerb",
-        "httpTimeout",
-        "ignorable",
-        "managedResources",
-        "nodeCacheCapable",
-        "preemptVerb",
-        "prioritizeVerb",
-        "tlsConfig",
-        "urlPrefix",
-        "weight",
-    )
-)
-_FIELDS: Final = frozenset(
-    (
-        "apiVersion",
-        "clientConnection",
-        "delayCacheUntilActive",
-        "enableContentionProfiling",
-        "enableProfiling",
-        "extenders",
-        "kind",
-        "leaderElection",
-        "parallelism",
-        "percentageOfNodesToScore",
-        "podInitialBackoffSeconds",
-        "podMaxBackoffSeconds",
-        "profiles",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +34,8 @@ class Configuration:
     """By schedulerName."""
     initial_back_off_s: float = 1.0
     max_back_off_s: float = 10.0
+    max_unschedulable_s: float = 300.0
+    """How long a pod waits for a change that may help it before it is tried again."""
     bind_timeout_s: float = 600.0
     """How long volumes of a pod may take to be bound."""
     extenders: tuple[Extender, ...] = ()
@@ -77,9 +47,7 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
     given = (obj.get("apiVersion", API_VERSION), obj.get("kind", KIND))
     if given != (API_VERSION, KIND):
         raise ConfigurationError(f'no kind "{given[1]}" is registered for version "{given[0]}"')
-    for name in obj:
-        if name not in _FIELDS:
-            raise ConfigurationError(f'strict decoding error: unknown field "{name}"')
+    check(obj)
     percentage = obj.get("percentageOfNodesToScore") or 0
     if not 0 <= percentage <= 100:
         raise ConfigurationError(
@@ -105,7 +73,13 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
         profiles[name] = profile_of(
             each, percentage=percentage, tie_break=tie_break, ignored_resources=ignored
         )
-    return Configuration(profiles, initial_s, max_s, _bind_timeout_s(wanted), extenders)
+    return Configuration(
+        profiles,
+        initial_s,
+        max_s,
+        bind_timeout_s=_bind_timeout_s(wanted),
+        extenders=extenders,
+    )
 
 
 def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], list[str]]:
@@ -115,10 +89,6 @@ def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], lis
     ignored: list[str] = []
     for place, each in enumerate(wanted):
         path = f"extenders[{place}]"
-        if strange := each.keys() - _EXTENDER_FIELDS:
-            raise ConfigurationError(
-                f'strict decoding error: unknown field "{path}.{min(strange)}"'
-            )
         if not each.get("urlPrefix"):
             raise ConfigurationError(f"{path}.urlPrefix: Required value")
         weight = each.get("weight") or 0

@@ -9,7 +9,7 @@ refuses it. In large clusters the search ends at enough nodes that will do, and 
 where it ended (`Turn`). Of equally good nodes the profile's way of breaking ties takes one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,6 +72,8 @@ class Decision:
     scores: dict[str, IntArray] = field(default_factory=dict)
     """By plugin, weighted; an element for each of `feasible`."""
     totals: IntArray = field(default_factory=lambda: _EMPTY)
+    moments_s: dict[str, float] = field(default_factory=dict)
+    """When the extension points ended; "" is the beginning. Empty without a clock."""
 
     @property
     def node(self) -> str | None:
@@ -86,23 +88,29 @@ def schedule(
     turn: Turn,
     nominated_node: str = "",
     said: Said | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> Decision:
     """Decide where a pod runs.
 
     nominated_node: the node to try first, and alone. said: what extenders said about the nodes
-    that `find_feasible` found; no other nodes are looked at then.
+    that `find_feasible` found; no other nodes are looked at then. clock: tells how long it took.
     """
+    began_s = clock() if clock is not None else 0.0
     decision = Decision(Cycle(pod, cluster), Diagnosis(cluster.node_count))
     if said is None:
         _find_feasible(decision, profile, turn, nominated_node)
     else:
         _keep_said(decision, profile, said)
+    if clock is not None:
+        decision.moments_s = {"": began_s, "Filter": clock()}
     if not len(decision.feasible):
         return decision
     if len(decision.feasible) == 1:
         decision.slot = int(decision.feasible[0])
         return decision
     _score(decision, profile, said)
+    if clock is not None:
+        decision.moments_s["Score"] = clock()
     decision.slot = _choose(decision, profile, turn)
     return decision
 

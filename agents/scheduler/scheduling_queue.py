@@ -15,6 +15,7 @@
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
@@ -31,9 +32,9 @@ from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 Place: TypeAlias = Literal["active", "back-off", "error", "unschedulable", "in flight"]
 
 GATES: Final = "SchedulingGates"
-_MAX_UNSCHEDULABLE_S: Final = 300.0
-"""A pod that waited so long for an event is tried again without one."""
-
+UNSCHEDULED_ADD: Final = "UnscheduledPodAdd"
+ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
+FORCED: Final = "ForceActivate"
 _SWEEP_S: Final = 30.0
 """How often such pods are looked for."""
 
@@ -66,8 +67,13 @@ class SchedulingQueue:
         initial_back_off_s: float = 1.0,
         max_back_off_s: float = 10.0,
         gate_of: Callable[[PodInfo], str] = lambda _: "",
+        max_unschedulable_s: float = 300.0,
     ) -> None:
-        """gate_of: returns the name of a gate that holds a pod back, besides its own gates."""
+        """gate_of: returns the name of a gate that holds a pod back, besides its own gates.
+
+        max_unschedulable_s: a pod that waited so long for an event is tried without one.
+        """
+        self._max_unschedulable_s = max_unschedulable_s
         self._initial_s = initial_back_off_s
         self._max_s = max_back_off_s
         self._gate_of = gate_of
@@ -81,6 +87,8 @@ class SchedulingQueue:
         self._events_dropped = 0
         self._count = 0
         self._late_check_s = 0.0
+        self.incoming: Final[Counter[tuple[str, str]]] = Counter()
+        """How many pods came to a place (active, backoff, unschedulable, gated) for which event."""
 
     def __len__(self) -> int:
         """Return how many pods there are, those in flight not counted."""
@@ -109,7 +117,7 @@ class SchedulingQueue:
         known = self._pods.get(info.uid)
         if known is None:
             known = self._pods[info.uid] = Waiting(info, now_s, now_s)
-            self._enter(known, now_s)
+            self._enter(known, now_s, UNSCHEDULED_ADD)
             return
         old, known.info = known.info, info
         events = own_events(old, info)
@@ -119,9 +127,11 @@ class SchedulingQueue:
         elif known.place == "unschedulable":
             if known.gate:
                 if OWN_GATES in events or not self._gate(info):
-                    self._leave_unschedulable(known, now_s)
-            elif any(self._helps(known, event, change) for event in events):
-                self._leave_unschedulable(known, now_s)
+                    self._leave_unschedulable(known, now_s, OWN_GATES)
+                return
+            helping = next((each for each in events if self._helps(known, each, change)), "")
+            if helping:
+                self._leave_unschedulable(known, now_s, helping)
         elif known.place == "active" and old.priority != info.priority:
             self._activate(known)
 
@@ -145,6 +155,7 @@ class SchedulingQueue:
         while self._backing_off:
             known = heapq.heappop(self._backing_off)[-1]
             if known.place == "back-off" and self._pods.get(known.info.uid) is known:
+                self.incoming["active", "PopFromBackoffQ"] += 1
                 return self._fly(known)
         return None
 
@@ -167,10 +178,11 @@ class SchedulingQueue:
             if not any(self._helps(known, *event) for event in happened):
                 known.place = "unschedulable"
                 self._unschedulable[uid] = known
+                self.incoming["unschedulable", ATTEMPT_FAILED] += 1
                 return
         else:
             known.errors += 1
-        self._enter(known, now_s)
+        self._enter(known, now_s, ATTEMPT_FAILED)
 
     def back_failed(self, info: PodInfo, first: Waiting, now_s: float) -> None:
         """Put in a pod again whose binding failed after its attempt was over."""
@@ -179,7 +191,7 @@ class SchedulingQueue:
         known = Waiting(info, now_s, first.first_s, first.attempts, first.refusals)
         known.errors = first.errors + 1
         self._pods[info.uid] = known
-        self._enter(known, now_s)
+        self._enter(known, now_s, ATTEMPT_FAILED)
 
     # Events.
 
@@ -193,7 +205,7 @@ class SchedulingQueue:
             known for known in self._unschedulable.values() if self._helps(known, event, change)
         ]
         for known in moved:
-            self._leave_unschedulable(known, now_s)
+            self._leave_unschedulable(known, now_s, event)
         return bool(moved)
 
     def activate(self, uid: str, now_s: float) -> None:
@@ -207,13 +219,14 @@ class SchedulingQueue:
                 self._unschedulable[uid] = known
             else:
                 known.since_s = now_s
+                self.incoming["active", FORCED] += 1
                 self._activate(known)
 
     def release(self, uid: str, now_s: float) -> None:
         """Look again at what gates a pod."""
         known = self._pods.get(uid)
         if known is not None and known.gate:
-            self._leave_unschedulable(known, now_s)
+            self._leave_unschedulable(known, now_s, FORCED)
 
     def next_due_s(self) -> float | None:
         """Return when the next back-off may be over, or pods that wait are to be looked through."""
@@ -234,21 +247,24 @@ class SchedulingQueue:
     def _gate(self, info: PodInfo) -> str:
         return GATES if info.spec.get("schedulingGates") else self._gate_of(info)
 
-    def _leave_unschedulable(self, known: Waiting, now_s: float) -> None:
+    def _leave_unschedulable(self, known: Waiting, now_s: float, event: str) -> None:
         self._unschedulable.pop(known.info.uid, None)
-        self._enter(known, now_s)
+        self._enter(known, now_s, event)
 
-    def _enter(self, known: Waiting, now_s: float) -> None:
+    def _enter(self, known: Waiting, now_s: float, event: str) -> None:
         """Have a pod tried now, or after its back-off; unless something gates it."""
         known.gate = self._gate(known.info)
         if known.gate:
+            self.incoming["gated", event] += 1
             known.place = "unschedulable"
             self._unschedulable[known.info.uid] = known
             return
         due = self._back_off_end(known)
         if due < int(now_s):
+            self.incoming["active", event] += 1
             self._activate(known)
             return
+        self.incoming["backoff", event] += 1
         known.place = "error" if known.errors else "back-off"
         heap = self._failed if known.errors else self._backing_off
         self._count += 1
@@ -274,6 +290,7 @@ class SchedulingQueue:
                 known = heapq.heappop(heap)[-1]
                 is_here = known.place in ("back-off", "error")
                 if is_here and self._pods.get(known.info.uid) is known:
+                    self.incoming["active", "BackoffComplete"] += 1
                     self._activate(known)
         self._move_late(now_s)
 
@@ -281,12 +298,12 @@ class SchedulingQueue:
         if now_s < self._late_check_s:
             return
         self._late_check_s = now_s + _SWEEP_S
-        limit = now_s - _MAX_UNSCHEDULABLE_S
+        limit = now_s - self._max_unschedulable_s
         late = [
             each for each in self._unschedulable.values() if each.since_s < limit and not each.gate
         ]
         for known in late:
-            self._leave_unschedulable(known, now_s)
+            self._leave_unschedulable(known, now_s, "UnschedulableTimeout")
 
     def _fly(self, known: Waiting) -> Waiting:
         known.place = "in flight"

@@ -16,16 +16,16 @@ import shutil
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from kvstack.agents.standalone.parts import CONTROLLERS, NODES, PARTS, SCHEDULER
-from kvstack.apiserver.server.process import announce, open_store, serve_store
-from kvstack.apiserver.server.program import FAILED, run
-from kvstack.apiserver.server.settings.command_line import UsageError, read_command_line
-from kvstack.apiserver.server.settings.options import DEBUG_VERBOSITY, Options, options_of
-from kvstore.errors import ConfigError
-from kvstore.runtime.log.line_logger import LineLogger, open_logger
+from kvstack.apiserver.server import process
+from kvstack.apiserver.server.process import open_store, serve_store
+from kvstack.apiserver.server.program import FAILED
+from kvstack.apiserver.server.settings.options import Options
+from kvstore.runtime.log.line_logger import LineLogger
 
 COMMAND: Final = "kvstack envtest"
 _SERVE: Final = "serve"
@@ -113,28 +113,10 @@ def _agents(text: str) -> list[str]:
 
 def _serve_main(arguments: Sequence[str]) -> int:
     agents, *flags = arguments
-    try:
-        given = read_command_line(flags, "kube-apiserver")
-    except UsageError as error:
-        sys.stderr.write(f"Error: {error}\n")
-        return FAILED
-    if given.values.get("help") or given.values.get("version"):
-        from kvstack.apiserver.server import process
-
-        return process.main(flags)
-    log = open_logger(("default",), "info", "json")
-    try:
-        options = options_of(given)
-        if options.verbosity >= DEBUG_VERBOSITY:
-            log = open_logger(("default",), "debug", "json")
-        announce(options, log)
-        return run(lambda: _serve(options, agents.split(","), log), log)
-    except ConfigError as error:
-        log.fatal("command failed", error=str(error))
-        return FAILED
+    return process.main(flags, partial(_serve, agents.split(",")))
 
 
-async def _serve(options: Options, agents: Sequence[str], log: LineLogger) -> None:
+async def _serve(agents: Sequence[str], options: Options, log: LineLogger) -> None:
     from kvstack.agents.controllers.options import Options as ControllerOptions
     from kvstack.agents.kubelet.hollow.nodes import named
     from kvstack.agents.standalone.local_agents import AgentOptions, LocalAgents

@@ -8,17 +8,17 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
-
-import aiohttp
-from yarl import URL
 
 from kvstack.apiserver.aggregation.remotes import Remote
 from kvstack.apiserver.policy.attributes import PRIVILEGED, User
 from kvstack.apiserver.webhooks.services import Address, Services
 from kvstack.apiserver.webhooks.sessions import ServiceSession
 from kvstack.apiserver.webhooks.tls import client_context
+
+if TYPE_CHECKING:
+    import aiohttp
 
 AGGREGATOR: Final = User("system:kube-aggregator", groups=(PRIVILEGED,))
 Headers = list[tuple[str, str]]
@@ -95,11 +95,15 @@ class Backends:
 
     async def request(
         self, remote: Remote, method: str, target: str, headers: Headers, data: Body = None
-    ) -> aiohttp.ClientResponse:
+    ) -> "aiohttp.ClientResponse":
         """Send a request; return the answer once its head is there, to be closed by the caller.
 
         Raises BackendError.
         """
+        # Loaded by the first question, since most servers never ask one.
+        import aiohttp
+        from yarl import URL
+
         url = URL(f"https://{remote.host}:{remote.port}{target}", encoded=True)
         try:
             return await self._session.open().request(
@@ -121,6 +125,8 @@ class Backends:
 
         Raises BackendError.
         """
+        import aiohttp
+
         own = [*identity_headers(AGGREGATOR), *headers]
         response = await self.request(remote, "GET", target, own)
         try:

@@ -10,10 +10,8 @@ answer; upgrades (WebSocket, SPDY) become a connection of their own. Redirects a
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
-
-import aiohttp
 
 from kvstack.apiserver.aggregation.backend import (
     BackendError,
@@ -30,6 +28,9 @@ from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.streams.carrying import carry
 from kvstack.apiserver.streams.http_answer import AnswerError, read_head
 from kvstore.http.serving.request import Request
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _CONNECT_S: Final = 30.0
 _WHOLE_BYTES_MAX: Final = 256 << 10
@@ -138,7 +139,9 @@ class AggregationProxy:
             writer.close()
 
 
-async def _answer(response: aiohttp.ClientResponse, reply: Reply, *, is_endless: bool) -> None:
+async def _answer(response: "aiohttp.ClientResponse", reply: Reply, *, is_endless: bool) -> None:
+    import aiohttp  # which has been, by whoever asked
+
     headers = list(response.headers.items())
     length = response.content_length
     try:

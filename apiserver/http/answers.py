@@ -108,6 +108,15 @@ class Reply:
         self.code, self.size = code, len(body)
         self._answer.send(code, headers, body)
 
+    def send_parts(self, code: int, content_type: str, parts: Sequence[bytes]) -> None:
+        """Answer whole with the parts of a body, which are shared with others."""
+        size = sum(map(len, parts))
+        if size > GZIP_BYTES_MIN and self.takes_gzip:
+            self.send(code, content_type, b"".join(parts))
+            return
+        self.code, self.size = code, size
+        self._answer.send(code, self.headers(("Content-Type", content_type)), *parts)
+
     def send_text(self, code: int, text: str, *own: Header) -> None:
         """Answer with plain text."""
         self.code, self.size = code, len(text)

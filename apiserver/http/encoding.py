@@ -120,6 +120,13 @@ class Encoder:
 
     # Lists.
 
+    def shared(self, page: Page) -> tuple[bytes, bytes, bytes] | None:
+        """Return a list in parts of which others have the largest, too; None: it has none."""
+        if page.sheet is None or not self.is_joined:
+            return None
+        opening, closing = self._around(page)
+        return opening, page.sheet.items(), closing
+
     def listing(self, page: Page) -> Iterator[bytes]:
         """Return a list in chunks; raises NotAcceptableError before the first."""
         as_, media_type = self.representation.as_, self.representation.media_type
@@ -138,16 +145,7 @@ class Encoder:
     def _joined(self, page: Page) -> Iterator[bytes]:
         """Yield a JSON list that is joined from stored bytes."""
         records = page.records
-        kind = self.endpoint.row.kind
-        metadata = json_text.write(self._list_metadata(page))
-        opening = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":['
-        closing = b"]}\n"
-        names = (kind.kind.encode(), kind.api_version.encode())
-        if self.endpoint.row.is_custom:  # members are sorted
-            opening = b'{"apiVersion":"%b","items":[' % names[1]
-            closing = b'],"kind":"%bList","metadata":%b}\n' % (names[0], metadata)
-        else:
-            opening %= (*names, metadata)
+        opening, closing = self._around(page)
         if not records:
             yield opening + closing
             return
@@ -159,6 +157,17 @@ class Encoder:
             bodies[-1] += closing if is_last else b","
             yield b",{".join(bodies)
             opening = b""
+
+    def _around(self, page: Page) -> tuple[bytes, bytes]:
+        """Return what stands before and behind the objects of a JSON list."""
+        kind = self.endpoint.row.kind
+        metadata = json_text.write(self._list_metadata(page))
+        name, api_version = kind.kind.encode(), kind.api_version.encode()
+        if self.endpoint.row.is_custom:  # members are sorted
+            opening = b'{"apiVersion":"%b","items":[' % api_version
+            return opening, b'],"kind":"%bList","metadata":%b}\n' % (name, metadata)
+        opening = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":['
+        return opening % (name, api_version, metadata), b"]}\n"
 
     def _protobuf_list(self, page: Page) -> bytes:
         metadata = to_protobuf(list_metadata(page), load_type("ListMeta"))

@@ -10,7 +10,7 @@ the log, and its client gets 500.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from kvstack.apiserver.http import past, tables
 from kvstack.apiserver.http.answers import NO_SNIFF, Reply
@@ -74,6 +74,9 @@ from kvstack.apiserver.verbs.results import (
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.request import BodyTooLargeError, Request
 from kvstore.logger import Logger
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.http.browsers import BrowserRules
 
 CUSTOM_BODIES: Final = (JSON, YAML)
 """Custom resources have no protobuf form."""
@@ -163,6 +166,8 @@ class Api:
         self._observer = observer
         self.delegates: Delegates | None = None
         """Who is asked before all endpoints and pages."""
+        self.browsers: BrowserRules | None = None
+        """What browsers are told; None: nothing."""
 
     async def __call__(self, request: Request, answer: Answer) -> None:
         """Answer a request."""
@@ -171,7 +176,8 @@ class Api:
         reply = Reply(request, answer, request.header("audit-id") or env.new_uid())
         route = self.router.route(request.method, request.target)
         try:
-            await self._serve(request, reply, route, began_ns)
+            if self.browsers is None or not self.browsers.answers(request, reply):
+                await self._serve(request, reply, route, began_ns)
         except ApiError as error:
             self._refuse(reply, error)
         except NotAcceptableError as error:
@@ -366,6 +372,10 @@ class Api:
             case Made(obj, kind, type_, code):
                 reply.send(code, representation.media_type, encoder.made(obj, kind, type_))
             case Listing(page):
+                parts = encoder.shared(page)
+                if parts is not None:
+                    reply.send_parts(200, representation.media_type, parts)
+                    return
                 chunks = encoder.listing(page)
                 first, second = next(chunks), next(chunks, None)
                 if second is None:

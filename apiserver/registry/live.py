@@ -62,11 +62,13 @@ class Live:
         except StoreError as error:
             raise errors.api_error(error, _ANY, "get") from error
 
-    async def replace(self, resource: GroupResource, obj: Obj, subresource: str = "") -> Obj:
+    async def replace(
+        self, resource: GroupResource, obj: Obj, subresource: str = "", *, owns: bool = True
+    ) -> Obj:
         """Write an object whose stored resourceVersion is still that of `obj`; return it as stored.
 
-        The object is not changed. Raises ApiError: 409 if the stored one has changed, 404 if it is
-        gone.
+        The object is not changed. owns: whether the server then manages what it changed. Raises
+        ApiError: 409 if the stored one has changed, 404 if it is gone.
         """
         collection, key, name = self._place(resource, obj)
         try:
@@ -77,7 +79,8 @@ class Live:
                 raise status.conflict(resource, name)
             new = {**obj, "metadata": dict(obj["metadata"])}
             endpoint = self._endpoint(collection, subresource)
-            managers.on_update(endpoint, seen.parse(), new, MANAGER, now_text(self._clock))
+            if owns:
+                managers.on_update(endpoint, seen.parse(), new, MANAGER, now_text(self._clock))
             written = await self._writes.replace(collection, seen, new)
         except StoreError as error:
             raise errors.api_error(error, resource, "update") from error

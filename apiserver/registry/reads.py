@@ -11,6 +11,7 @@ store itself is read.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kvstack.apiserver.objects import status
@@ -22,6 +23,7 @@ from kvstack.apiserver.registry.copy import BehindError, Copy
 from kvstack.apiserver.registry.history import PAGE_KEYS_MAX, History
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.selection import Selection
+from kvstack.apiserver.registry.sheets import Place, Sheet, Sheets
 from kvstack.apiserver.registry.window import ForgottenError
 from kvstore.client.errors import CompactedError, FutureRevisionError, StoreError
 
@@ -49,6 +51,8 @@ class Page(NamedTuple):
     """Empty: there is no more."""
     remaining: int | None = None
     """How many are still to come, where that is known."""
+    sheet: Sheet | None = None
+    """What holds the same records for others, too."""
 
 
 class Reads:
@@ -59,6 +63,7 @@ class Reads:
         self._copy: Final = copy
         self._history: Final = history
         self._behind_s: Final = behind_s
+        self._sheets: Final = Sheets()
 
     async def get(
         self, collection: Collection, key: str, revision: int | None = None
@@ -196,12 +201,28 @@ class Reads:
         """Return a page from memory; ForgottenError."""
         if collection.broken:
             _check_readable(collection)
-        records, size = collection.between_at(revision, start, selection.end)
+        matches, end = selection.matches, selection.end
+        if matches is None and revision >= collection.revision:
+            return self._whole(Place(collection, start, end, max(limit, 0)), selection, revision)
+        records, size = collection.between_at(revision, start, end)
         if limit <= 0:
-            matches = selection.matches
             found = list(records) if matches is None else list(filter(matches, records))
             return Page(found, revision)
         return _limited(records, size, selection, revision, limit)
+
+    def _whole(self, place: Place, selection: Selection, revision: int) -> Page:
+        """Return all objects of a place as it is now."""
+        sheet = self._sheets.find(place)
+        if sheet is None:
+            collection, start, end, limit = place
+            records, total = collection.between_at(revision, start, end)
+            found = list(islice(records, limit) if limit else records)
+            is_cut = len(found) == limit and total > limit > 0
+            sheet = self._sheets.keep(place, found, total, is_cut=is_cut)
+            if sheet is None:
+                return _cut(found, revision, selection, total, more=is_cut)
+        page = _cut(sheet.records, revision, selection, sheet.total, more=sheet.is_cut)
+        return page._replace(sheet=sheet)
 
     async def _from_store(
         self, collection: Collection, selection: Selection, start: str, revision: int, limit: int

@@ -60,7 +60,7 @@ def _struct(type_: Type) -> Read:
     find = members.get
     kept_empty = {name for name, field in fields.items() if is_left_out_empty(field)}
     always = always_written(type_)
-    order = tuple(fields)
+    rank = _Ranks({name: place for place, name in enumerate(fields)}).__getitem__
     struct = type_.name.rpartition(".")[2]
     unknown = _unknown(type_)
 
@@ -103,10 +103,18 @@ def _struct(type_: Type) -> Read:
                 got[name] = make()
         if len(got) < 2:
             return got
-        found = {name: got[name] for name in order if name in got}
-        return found if len(found) == len(got) else found | got
+        return {name: got[name] for name in sorted(got, key=rank)}
 
     return walk
+
+
+class _Ranks(dict[str, int]):
+    """The places of members; those that are not declared come last, as they came."""
+
+    __slots__ = ()
+
+    def __missing__(self, _name: str) -> int:
+        return len(self)
 
 
 def _member(field: Field) -> tuple[type | None, bool, Read]:

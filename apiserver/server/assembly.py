@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from kvstack.apiserver.extension.conversion import WebhookConverter
 from kvstack.apiserver.extension.definitions import Definitions
 from kvstack.apiserver.extension.metrics import ConversionMetrics, rule_readings
+from kvstack.apiserver.http.browsers import BrowserRules
 from kvstack.apiserver.http.in_flight import InFlight
 from kvstack.apiserver.http.site import Site
 from kvstack.apiserver.objects.metadata import generated_name
@@ -104,6 +105,7 @@ class ApiServer:
         self.security: Final = Security(
             options,
             self.registry,
+            table,
             self._clock,
             lambda: self.env.new_uid(),
             lambda: self.env.random.random(),
@@ -158,6 +160,9 @@ class ApiServer:
             request_timeout_ns=int(options.serving.request_timeout_s * SECOND_NS),
             streams=Kubelets(options.kubelets),
         )
+        if serving.cors_origins or serving.transport_security:
+            rules = BrowserRules(serving.cors_origins, serving.transport_security)
+            self.site.api.browsers = rules
         self.site.metrics.more.append(admission_metrics.readings)
         self.site.metrics.more.append(self.security.readings)
         conversions = ConversionMetrics(self._clock)

@@ -9,9 +9,9 @@ tell it. A second signal ends the process at once.
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kvstack.apiserver.http.pages.version_page import KUBERNETES_VERSION
 from kvstack.apiserver.server.program import (
@@ -39,14 +39,15 @@ if TYPE_CHECKING:
     from kvstack.apiserver.server.assembly import ApiServer
 
 Beside: TypeAlias = Callable[["ApiServer"], AbstractAsyncContextManager[object]]
+Body: TypeAlias = Callable[[Options, LineLogger], Coroutine[Any, Any, None]]
 
 COMMAND: Final = "kvstack apiserver"
 ABOUT: Final = """\
 An API server of Kubernetes 1.37 over a store that speaks etcd's API. Flags are kube-apiserver's."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
+def main(arguments: Sequence[str], body: Body | None = None) -> int:
+    """Run the command; return the exit code. body: what serves, in place of `serve`."""
     try:
         given = read_command_line(arguments, COMMAND)
         if given.values.get("help"):
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.verbosity >= DEBUG_VERBOSITY:
             log = open_logger(("default",), "debug", "json")
         announce(options, log)
-        return run(lambda: serve(options, log), log)
+        return run(lambda: (body or serve)(options, log), log)
     except ConfigError as error:
         log.fatal("command failed", error=str(error))
         return FAILED

@@ -1,6 +1,6 @@
 """Policy as flags ask for it: who a request is of, what it may do, who issues tokens.
 
-    security = Security(options, registry, clock, new_uid, logger)
+    security = Security(options, registry, table, clock, new_uid, chance, logger)
     security.authenticator, security.authorizer, security.reviews, …
 
 Files are read here; configurations and client authorities are read again when they change.
@@ -32,8 +32,10 @@ from kvstack.apiserver.policy.service_accounts.keys import (
 )
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.schema.table import Table
 from kvstack.apiserver.server.authenticators import AuthenticatorParts, Authenticators
 from kvstack.apiserver.server.authorizers import RBAC, AuthorizerParts, Authorizers
+from kvstack.apiserver.server.manifests import ManifestFiles
 from kvstack.apiserver.server.settings.options import Options, file_bytes
 from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstore.errors import ConfigError
@@ -53,6 +55,7 @@ class Security:
         self,
         options: Options,
         registry: Registry,
+        table: Table,
         clock: Clock,
         new_uid: Callable[[], str],
         chance: Callable[[], float],
@@ -89,6 +92,7 @@ class Security:
         )
         self.issuer: Final = self._issuer(new_uid)
         self._images: Connection | None = None
+        self.manifests: Final = ManifestFiles(options.admission, table, clock, logger)
 
     def follow(self) -> None:
         """Begin to follow what authorizers rest on."""
@@ -102,10 +106,12 @@ class Security:
             given.authorization.config_file
             or given.authentication.config_file
             or given.authentication.oidc
+            or given.admission.manifest_folders
         )
 
     async def reload(self) -> None:
         """Read configuration files again that may have changed."""
+        await self.manifests.reload()
         await self.authorizers.reload()
         await self.authenticators.reload()
 
@@ -148,6 +154,7 @@ class Security:
             RequestConditions(self.authorizer),
             metrics.webhooks,
             self._logger,
+            self.manifests.manifests,
         )
         parts = Parts(
             registry.view,

@@ -107,7 +107,7 @@ class Endpoint:
         converted = self.converted_version
         if converted is None:
             return page
-        return page._replace(records=await converted.records(page.records))
+        return page._replace(records=await converted.records(page.records), sheet=None)
 
     def is_outdated(self, record: Record) -> bool:
         """Tell whether a record is of another version than would be written now."""

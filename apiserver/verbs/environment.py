@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 HOUR_S: Final = 3600
 _UIDS: Final = 32
 _VARIANTS: Final = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
-_SUFFIXES: Final = 32
+SUFFIXES: Final = 32
+"""Ends of names that are drawn at once."""
 _SUFFIX_MASK: Final = (1 << 64) - 1
 
 
@@ -76,8 +77,8 @@ class Environment:
         """Return the random end of a generated name."""
         if not self._suffixes:
             # Many with one question, as above; one of so many bits has no character more often.
-            left = self.random.getrandbits(64 * _SUFFIXES)
-            for _ in range(_SUFFIXES):
+            left = self.random.getrandbits(64 * SUFFIXES)
+            for _ in range(SUFFIXES):
                 self._suffixes.append(_suffix(left & _SUFFIX_MASK))
                 left >>= 64
         return self._suffixes.pop()

@@ -5,19 +5,13 @@ session.open()                     an aiohttp session; `name.namespace.svc` are 
 await session.why(error, url)      what went wrong, as Go says it
 """
 
-import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from typing_extensions import override
-from yarl import URL
-
-from kvstack.apiserver.webhooks import faults
-from kvstack.apiserver.webhooks.places import service_of
 from kvstack.apiserver.webhooks.services import Services
 
-_KEEP_S: Final = 90.0
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
 
 
 class ServiceSession:
@@ -28,20 +22,13 @@ class ServiceSession:
         self._services: Final = services
         self._session: aiohttp.ClientSession | None = None
 
-    def open(self) -> aiohttp.ClientSession:
+    def open(self) -> "aiohttp.ClientSession":
         """Return the session, which is the same until it is closed."""
+        # Loaded by the first question, since most servers never ask one.
+        from kvstack.apiserver.webhooks.dialling import make_session
+
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    resolver=_Resolver(self._services),
-                    use_dns_cache=False,
-                    limit=0,
-                    keepalive_timeout=_KEEP_S,
-                ),
-                timeout=aiohttp.ClientTimeout(total=None),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-            )
+            self._session = make_session(self._services)
         return self._session
 
     async def close(self) -> None:
@@ -50,50 +37,8 @@ class ServiceSession:
         if session is not None:
             await session.close()
 
-    async def why(self, error: Exception, url: URL) -> str:
+    async def why(self, error: Exception, url: "URL") -> str:
         """Return what went wrong on the way, as Go says it."""
-        cause: Exception = error
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            cause = error.certificate_error
-        elif isinstance(error, aiohttp.ClientConnectorError):
-            cause = error.os_error
-        elif isinstance(error, aiohttp.ServerDisconnectedError):
-            return faults.CLOSED
-        elif isinstance(error, aiohttp.ClientPayloadError):
-            return faults.TORN
-        elif isinstance(error, aiohttp.ClientResponseError):
-            return faults.MALFORMED
-        if cause is not error and isinstance(cause, OSError):
-            return await faults.dial_text(cause, url.host or "", url.port or 0, self._services)
-        return str(cause) or type(cause).__name__
+        from kvstack.apiserver.webhooks.dialling import why
 
-
-class _Resolver(AbstractResolver):
-    """Addresses of host names: of Services from the copy, of others by the system."""
-
-    def __init__(self, services: Services) -> None:
-        self._services: Final = services
-        self._others: Final = aiohttp.ThreadedResolver()
-
-    @override
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        service = service_of(host)
-        if service is None:
-            return await self._others.resolve(host, port, family)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=target,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address, target in self._services.endpoints(*service, port)
-        ]
-
-    @override
-    async def close(self) -> None:
-        await self._others.close()
+        return await why(self._services, error, url)

@@ -23,7 +23,7 @@ Object = dict[str, Any]
 pytestmark = pytest.mark.slow
 
 WIDGETS = ResourceType("example.com", "v1", "widgets", "Widget")
-_WAIT_S = 30.0
+_WAIT_S = 60.0
 
 
 async def define(cluster: TestCluster) -> None:

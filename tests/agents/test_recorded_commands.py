@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("record
 
 COMMANDS = Path(__file__).parent / "recorded" / "commands"
 EACH_TIME = frozenset(("c-cronjob-manual", "hc-wait"))
-STOP_S = 30.0
+STOP_S = 60.0
 TOKENS = """\
 admin-token,admin,admin,system:masters
 alice-token,alice,alice,"devs,testers"
@@ -132,7 +132,7 @@ def test_each_step_of_a_pod_is_in_the_audit_log(cluster: Running, tmp_path: Path
     steps = [
         ["create", "namespace", "pod-flow"],
         ["-n", "pod-flow", "create", "deployment", "web", "--image=nginx"],
-        ["-n", "pod-flow", "rollout", "status", "deployment/web", "--timeout=60s"],
+        ["-n", "pod-flow", "rollout", "status", "deployment/web", "--timeout=240s"],
     ]
     story = {
         "name": "pod-flow",

@@ -68,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--store", default="", help="URL of the store's JSON gateway")
     parser.add_argument("--client-ca-cert", type=Path, help="authority of client certificates")
     parser.add_argument("--client-ca-key", type=Path, help="and its key")
+    parser.add_argument(
+        "--with", dest="beside", action="append", default=[], help="a program that runs beside it"
+    )
     parser.add_argument("--keep", type=Path, help="write what went as recorded to this folder")
     parser.add_argument("--share", type=float, default=1.0, help="and of it only so much")
     parser.add_argument("--readme", action="store_true", help="write the counts into README.md")
@@ -82,6 +85,7 @@ def _options(given: argparse.Namespace) -> Options:
         client_ca=pair if all(pair) else None,
         store=given.store,
         patience_s=given.patience,
+        beside=frozenset(given.beside),
     )
 
 

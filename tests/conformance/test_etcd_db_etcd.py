@@ -23,7 +23,7 @@ from tests.support.etcd_db_files import Buckets, put_row, read, sample, write, w
 
 pytestmark = pytest.mark.e2e
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 ALL = {"key": b"\0", "range_end": b"\0"}
 
 

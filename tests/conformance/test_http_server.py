@@ -88,6 +88,25 @@ def test_head_has_the_length_and_no_body(way: Way) -> None:
     run(scenario())
 
 
+def test_a_body_in_parts_is_one_body(way: Way) -> None:
+    parts = (b"a", b"", b"b" * 200_000, b"c")
+
+    async def handle(request: Request, answer: Answer) -> None:
+        answer.send(200, [], *parts)
+
+    async def scenario() -> None:
+        async with (
+            serving(handle, portable=way.portable) as under,
+            way.connect(under.url) as client,
+        ):
+            for method, body in (("GET", b"".join(parts)), ("HEAD", b"")):
+                reply = await client.ask(method, "/")
+                assert (reply.status, reply.header("content-length")) == (200, "200002")
+                assert reply.body == body
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("status", [200, 201, 204, 304, 404, 500, 599])
 def test_statuses_and_empty_bodies(way: Way, status: int) -> None:
     async def handle(request: Request, answer: Answer) -> None:

@@ -25,7 +25,7 @@ from kvstore.client.watch import Watch
 from tests.support.store_places import KINDS, PROGRESS_FLAG, Place, needs_crate, place
 
 WATCHES = 10_000
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -26,7 +26,7 @@ from kvstore.transport.mailbox import MailboxLimits
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 REQUEST_BYTES_MAX = 2 << 20
 BACKLOG_BYTES_MAX = 4 << 20
 UNSERVED = rpc.COMPACT

@@ -44,7 +44,7 @@ pytestmark = NEEDS_NATIVE
 ROUNDS = 12
 CONNECTIONS = 4
 IN_FLIGHT_MAX = 24
-WAIT_S = 20.0
+WAIT_S = 60.0
 PUT = rpc.METHODS[rpc.PUT].path
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
     not native.is_available(), reason="the native transport is not built: it needs a Rust toolchain"
 )
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 PUT = rpc.METHODS[rpc.PUT].path
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     not native.is_available(), reason="the native transport is not built: it needs a Rust toolchain"
 )
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 BACKLOG_BYTES_MAX = 2 << 20
 UPGRADE = b"GET /ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
 SWITCHED = [("connection", "upgrade"), ("upgrade", "websocket")]

@@ -29,7 +29,7 @@ pytestmark = [
     ),
 ]
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 Pair = tuple[str, str]
 
 

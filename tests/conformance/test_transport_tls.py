@@ -36,7 +36,7 @@ NEEDS_NATIVE = pytest.mark.skipif(
     not native.is_available(), reason="the native transport is not built: it needs a Rust toolchain"
 )
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 PUT = rpc.METHODS[rpc.PUT].path
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 SEED = int(os.environ.get("KVSTORE_TEST_SEED", "1"))
 ROUNDS = int(os.environ.get("KVSTORE_TEST_KILLS", "1"))
-BACK_S = 10.0  # until writes go on after a fault: a few elections
+BACK_S = 30.0  # until writes go on after a fault: a few elections
 DISK_MIB = 80  # a segment of the log is 64 MB at once
 FREE_BYTES = 8192
 FLAGS = ["--snapshot-count=300", "--snapshot-catchup-entries=100"]

@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 BACK_S: Final = 1.0
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
 KEYS: Final = 200
 RESTARTS: Final = 6
 DOWN_S: Final = 3.0

@@ -18,7 +18,7 @@ from tests.support.servers import Server, free_ports, ours, running
 
 pytestmark = pytest.mark.e2e
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 FLAGS = (
     "--heartbeat-interval=50",
     "--election-timeout=500",

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("grpc-proxy")]
 
 READY = "started gRPC proxy"
 START = ("grpc-proxy", "start")
-WAIT_S = 20.0
+WAIT_S = 60.0
 HEALTHY = (200, '{"health":"true","reason":""}')
 NEEDS_NATIVE = pytest.mark.skipif(
     not native.is_available(), reason="pages beside gRPC: the native transport is not built"

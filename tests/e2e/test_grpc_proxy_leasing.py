@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("grpc-proxy leasing")]
 
 PREFIX = "leasing/"
 READY = "started gRPC proxy"
-WAIT_S = 20.0
+WAIT_S = 60.0
 TXN_OPS_MAX = 128  # --max-txn-ops
 
 

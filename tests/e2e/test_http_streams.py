@@ -13,7 +13,7 @@ from tests.support import servers
 from tests.support.http_client import WebSocket, Wire, ask
 from tests.support.rpc_client import Client
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 FOO = base64.b64encode(b"foo").decode()
 
 

@@ -13,7 +13,7 @@ from tests.support.servers import Server, etcd, etcdctl, free_ports, ours, runni
 
 pytestmark = pytest.mark.e2e
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 # Without strict checks nobody has to be connected for 5 s first; those are tested elsewhere.
 FAST = [
     "--unsafe-no-fsync",

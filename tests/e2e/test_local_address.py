@@ -16,7 +16,7 @@ from tests.support.servers import free_ports, ours, running
 pytestmark = pytest.mark.e2e
 
 GATE = "--feature-gates=SetMemberLocalAddr=true"
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def own_address() -> str:

@@ -14,7 +14,7 @@ from tests.support.servers import Server, ours, running
 pytestmark = pytest.mark.e2e
 
 FLAGS = ["--unsafe-no-fsync", "--heartbeat-interval=50", "--election-timeout=500"]
-WAIT_S = 30.0
+WAIT_S = 60.0
 PATIENCE_S = 0.5  # of a prober; a read waits 6 s for a leader
 
 

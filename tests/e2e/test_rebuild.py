@@ -15,7 +15,7 @@ from tests.support.servers import Server, etcdctl, free_ports, ours, together
 
 pytestmark = pytest.mark.e2e
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 FLAGS = ["--unsafe-no-fsync", "--corrupt-check-time=1s", "--heartbeat-interval=50"]
 
 

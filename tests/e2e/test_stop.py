@@ -23,7 +23,7 @@ from tests.support.servers import Server, free_ports, ours, running, together
 pytestmark = pytest.mark.e2e
 
 CLIENTS = 10
-WAIT_S = 30.0
+WAIT_S = 60.0
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.value[0]
 FLAGS = ["--unsafe-no-fsync", "--heartbeat-interval=50", "--election-timeout=500"]
 LIMIT_S = 5.0 + 2 * 0.5  # of one request, and of the end

@@ -18,7 +18,7 @@ from tests.support.servers import Server, etcd, etcdctl, ours, running
 
 pytestmark = pytest.mark.e2e
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 FAST = "--unsafe-no-fsync"
 HAS_NATIVE = pytest.mark.skipif(not native.is_available(), reason="the native transport is needed")
 

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import pytest
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 _READ_BYTES = 1 << 20
 _FLAGS = (
     "--headless=new",

@@ -23,7 +23,7 @@ from tests.support.namespaces import Host, Network
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, free_ports, ours
 
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
 POLL_S: Final = 0.02
 CALL_S: Final = 2.0
 MAKERS: Final[dict[str, Callable[..., Server]]] = {"o": ours, "e": etcd}

@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 
 from tests.support.servers import ETCDCTL, Server
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class Difference(NamedTuple):

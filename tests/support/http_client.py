@@ -9,7 +9,7 @@ from wsproto.events import CloseConnection, Message, TextMessage
 
 from tests.support.http_cases import Answer, Case, normal
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 def ask(

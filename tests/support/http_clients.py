@@ -21,7 +21,7 @@ import h2.exceptions
 import h11
 
 Headers = Sequence[tuple[str, str]]
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class TornError(Exception):

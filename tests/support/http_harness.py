@@ -18,7 +18,7 @@ from kvstore.runtime.side_loop import SideLoop
 from kvstore.server.pages.service import Extras, PageService
 from tests.support.node_harness import Disk, Harness
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @dataclass

@@ -14,7 +14,7 @@ from kvstore.http.serving.server import Handler, HttpOptions, HttpServer
 from kvstore.transport import native
 from tests.support.http_clients import Client, connect
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 T = TypeVar("T")
 
 

@@ -37,7 +37,7 @@ from kvstore.wire import rpc
 from tests.support.fault_files import FaultFiles
 
 TURNS_MAX = 10_000
-WAIT_MAX_S = 20.0
+WAIT_MAX_S = 60.0
 TURN_NS = 20_000_000
 FIRST_NS = 1_000_000_000
 

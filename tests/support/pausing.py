@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-STOPS_S: Final = 10.0
+STOPS_S: Final = 60.0
 
 
 def pause(pid: int) -> None:

@@ -29,7 +29,7 @@ from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState
 from tests.support.raft_node import Driven
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 TICK_S = 0.1
 
 

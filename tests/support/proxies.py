@@ -14,7 +14,7 @@ from tests.support.servers import ETCD, free_ports
 
 OURS = (sys.executable, "-m", "kvstore")
 ETCDS = (str(ETCD),)
-READY_TIMEOUT_S = 20.0
+READY_TIMEOUT_S = 60.0
 POLL_S = 0.02
 
 

@@ -19,7 +19,7 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.servers import Server
 
 WHOLE = {"key": b"\0", "range_end": b"\0"}
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 KEYS = 40
 FIRST_LEASE = 7001
 LEASES = 5

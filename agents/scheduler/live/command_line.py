@@ -1,9 +1,10 @@
 """The flags of `kvstack scheduler`: kube-scheduler's, and one of its own."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
 
+from kvstack.agents.client.leader_election import LeaseName, Terms
 from kvstack.agents.process.flag_rows import (
     AUTHENTICATION,
     AUTHORIZATION,
@@ -13,10 +14,12 @@ from kvstack.agents.process.flag_rows import (
     page_flags,
 )
 from kvstack.agents.process.settings import Settings, raise_wrong, read_settings
+from kvstack.apiserver.objects.durations import parse as parse_duration
 from kvstack.apiserver.server.settings.command_line import Given, read_command_line
 from kvstack.apiserver.server.settings.component_flags import SHORT
 from kvstack.apiserver.server.settings.flag_reader import FlagReader
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
+from kvstore.errors import ConfigError
 
 COMMAND: Final = "kvstack scheduler"
 ABOUT: Final = "Places pods on nodes. Flags are kube-scheduler's."
@@ -61,7 +64,8 @@ TABLE: Final = FlagTable(
             "Deprecated",
             Kind.DURATION,
             "5m0s",
-            Effect.IGNORED,
+            Effect.LIVE,
+            "how long a pod waits for a change that may help it before it is tried again",
         ),
         *OBSERVATION,
     ),
@@ -76,6 +80,9 @@ class Flags:
     settings: Settings
     config: str
     tie_break: TieBreak
+    max_unschedulable_s: float
+    given: frozenset[str] = frozenset()
+    """Flags of leader election that the command line names."""
 
 
 def read_given(arguments: Sequence[str]) -> Given:
@@ -93,4 +100,54 @@ def read_flags(given: Given) -> Flags:
     if text != tie_break:
         wrong.append(f"--tie-break {text}: one of roundRobin, heap")
     raise_wrong(wrong)
-    return Flags(settings, reader.text("config"), tie_break)
+    given_flags = frozenset(
+        flag.name
+        for flag in TABLE.flags
+        if flag.name.startswith("leader-elect") and reader.is_given(flag.name)
+    )
+    return Flags(
+        settings,
+        reader.text("config"),
+        tie_break,
+        reader.seconds("pod-max-in-unschedulable-pods-duration"),
+        given_flags,
+    )
+
+
+def with_election(flags: Flags, config: Mapping[str, Any]) -> Settings:
+    """Return the settings with the leader election of a configuration; flags go before it.
+
+    Raises ConfigError.
+    """
+    election = config.get("leaderElection") or {}
+
+    def told(flag: str, field: str) -> Any:  # noqa: ANN401
+        return None if flag in flags.given else election.get(field)
+
+    settings = flags.settings
+    elects = told("leader-elect", "leaderElect")
+    if told("leader-elect-resource-lock", "resourceLock") not in (None, "", "leases"):
+        raise ConfigError("leaderElection.resourceLock: leases is the only one")
+    lease = LeaseName(
+        told("leader-elect-resource-namespace", "resourceNamespace") or settings.lease.namespace,
+        told("leader-elect-resource-name", "resourceName") or settings.lease.name,
+    )
+    terms = settings.terms
+    seconds = [
+        _seconds(told(f"leader-elect-{flag}", field), usual)
+        for flag, field, usual in (
+            ("lease-duration", "leaseDuration", terms.duration_s),
+            ("renew-deadline", "renewDeadline", terms.renew_deadline_s),
+            ("retry-period", "retryPeriod", terms.retry_s),
+        )
+    ]
+    try:
+        terms = Terms(int(seconds[0]), seconds[1], seconds[2])
+    except ValueError as error:
+        raise ConfigError(f"leaderElection: {error}") from error
+    elects = settings.elects if elects is None else bool(elects)
+    return replace(settings, elects=elects, lease=lease, terms=terms)
+
+
+def _seconds(text: str | None, usual: float) -> float:
+    return usual if text is None else parse_duration(text) / 1e9

@@ -5,6 +5,9 @@ render(metrics.readings(queue.sizes(), …))
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kvstore.histograms import Histogram, exponential
@@ -15,6 +18,7 @@ UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
 
 _ATTEMPT_BOUNDS: Final = exponential(0.001, 2, 15)
+_POINT_BOUNDS: Final = exponential(0.0001, 2, 12)
 _SLI_BOUNDS: Final = exponential(0.01, 2, 20)
 _COUNT_BOUNDS: Final = tuple(exponential(1, 2, 5))
 _VICTIM_BOUNDS: Final = tuple(exponential(1, 2, 7))
@@ -28,6 +32,8 @@ class Sizes(NamedTuple):
     nodes: int
     pods: int
     assumed: int
+    incoming: Mapping[tuple[str, str], int] = MappingProxyType({})
+    """(queue, event) → how many pods came so far."""
 
 
 class Metrics:
@@ -41,6 +47,7 @@ class Metrics:
         self._pod_attempts = Histogram(_COUNT_BOUNDS)
         self._victims = Histogram(_VICTIM_BOUNDS)
         self._preemptions = 0
+        self._points: dict[tuple[str, str, bool], Histogram] = {}
 
     def attempted(self, profile: str, result: str, took_s: float) -> None:
         """Count an attempt to place a pod."""
@@ -49,6 +56,21 @@ class Metrics:
         found = self._durations.get(key)
         if found is None:
             found = self._durations[key] = Histogram(_ATTEMPT_BOUNDS)
+        found.add(took_s)
+
+    def decided(self, profile: str, moments_s: Mapping[str, float], *, is_placed: bool) -> None:
+        """Count how long the extension points of a decision took; moments: when they ended."""
+        points = list(moments_s.items())
+        for (_, began_s), (point, ended_s) in pairwise(points):
+            is_success = is_placed or point != "Filter"
+            self.took(point, profile, ended_s - began_s, is_success=is_success)
+
+    def took(self, point: str, profile: str, took_s: float, *, is_success: bool = True) -> None:
+        """Count how long all plugins of an extension point took together."""
+        key = (point, profile, is_success)
+        found = self._points.get(key)
+        if found is None:
+            found = self._points[key] = Histogram(_POINT_BOUNDS)
         found.add(took_s)
 
     def bound(self, attempts: int, took_s: float) -> None:
@@ -112,6 +134,28 @@ class Metrics:
                 gauge,
                 "Number of pending pods, by the queue type.",
                 {labels(queue=name): count for name, count in sizes.pending.items()},
+            ),
+            (
+                "scheduler_queue_incoming_pods_total",
+                counter,
+                "Number of pods added to scheduling queues by event and queue type.",
+                {
+                    labels(event=event, queue=queue): count
+                    for (queue, event), count in sizes.incoming.items()
+                },
+            ),
+            (
+                "scheduler_framework_extension_point_duration_seconds",
+                histogram,
+                "Latency for running all plugins of a specific extension point.",
+                {
+                    labels(
+                        extension_point=point,
+                        profile=profile,
+                        status="Success" if is_success else "Unschedulable",
+                    ): found
+                    for (point, profile, is_success), found in self._points.items()
+                },
             ),
             (
                 "scheduler_cache_size",

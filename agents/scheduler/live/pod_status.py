@@ -47,6 +47,11 @@ class PodStatus:
         if change:
             await self._patch(pod, change)
 
+    async def nominate(self, pod: PodInfo, node_name: str) -> None:
+        """Say on which node a pod is to run: what it needs there takes a while."""
+        if (pod.obj.get("status") or {}).get("nominatedNodeName") != node_name:
+            await self._patch(pod, {"nominatedNodeName": node_name})
+
     async def clear_nomination(self, pod: PodInfo) -> None:
         """Say that a pod is not to run on its nominated node any more."""
         await self._patch(pod, {"nominatedNodeName": None})

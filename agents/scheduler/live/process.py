@@ -8,6 +8,7 @@ Exit code 0: ended as asked; 1: flags or files cannot be used, or the lease was 
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from socket import gethostname
@@ -31,6 +32,7 @@ from kvstack.agents.scheduler.live.command_line import (
     TABLE,
     read_flags,
     read_given,
+    with_election,
 )
 from kvstack.agents.scheduler.live.scheduler import Scheduler
 from kvstack.agents.scheduler.profile import ConfigurationError
@@ -65,16 +67,18 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         flags = read_flags(given)
         config = _read_config(flags.config)
-        settings = flags.settings
+        configuration = replace(
+            read_configuration(config, tie_break=flags.tie_break),
+            max_unschedulable_s=flags.max_unschedulable_s,
+        )
+        settings = with_election(flags, config)
         cluster = _cluster(settings, config)
-        configuration = read_configuration(config, tie_break=flags.tie_break)
     except (ConfigError, ConfigurationError, KubeconfigError, UsageError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return FAILED
     log = open_logger(("default",), settings.log_level, "json")
-    elects = _elects(settings, config)
     try:
-        return run(lambda: serve(cluster, settings, configuration, log, elects=elects), log)
+        return run(lambda: serve(cluster, settings, configuration, log), log)
     except (ConfigError, KubeconfigError) as error:
         log.fatal("command failed", error=str(error))
         return FAILED
@@ -85,8 +89,6 @@ async def serve(
     settings: Settings,
     configuration: Configuration,
     log: Logger,
-    *,
-    elects: bool,
 ) -> None:
     """Place pods until a signal comes; LeaseLostError: another leads."""
     stop = stop_event()
@@ -99,7 +101,7 @@ async def serve(
         informers = await stack.enter_async_context(Informers(api, clock, chance, log))
         scheduler = Scheduler(api, informers, clock, chance, log, configuration, host=host)
         election = None
-        if elects:
+        if settings.elects:
             lease_api = Api(connect(cluster), Options(user_agent=f"{_AGENT}/leader-election"))
             stack.push_async_callback(lease_api.close)
             identity = f"{host}_{SystemRandom().getrandbits(64):016x}"
@@ -137,12 +139,6 @@ def _checks(scheduler: Scheduler, election: LeaderElection | None) -> dict[str, 
 def _metrics(scheduler: Scheduler, election: LeaderElection | None, settings: Settings) -> bytes:
     readings = scheduler.metrics.readings(scheduler.sizes())
     return render([*readings, election_metrics(election, settings.lease.name)])
-
-
-def _elects(settings: Settings, config: Object) -> bool:
-    if settings.is_election_given:
-        return settings.elects
-    return bool((config.get("leaderElection") or {}).get("leaderElect", True))
 
 
 def _read_config(path: str) -> Object:

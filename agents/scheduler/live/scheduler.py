@@ -84,7 +84,10 @@ class Scheduler:
         }
         """Profiles that give pods devices."""
         self.queue: Final = SchedulingQueue(
-            config.initial_back_off_s, config.max_back_off_s, self._gate_of
+            config.initial_back_off_s,
+            config.max_back_off_s,
+            self._gate_of,
+            config.max_unschedulable_s,
         )
         self._feed = Feed(informers, self.cluster, self.queue, config.profiles, clock, self._wake)
         self._binder = Binder(api, self.cluster.storage, clock, config.bind_timeout_s)
@@ -135,7 +138,8 @@ class Scheduler:
         """Return how much there is now."""
         cluster = self.cluster
         assumed = len(self._feed.assumed)
-        return Sizes(self.queue.sizes(), cluster.node_count, len(cluster.pods), assumed)
+        sizes, incoming = self.queue.sizes(), self.queue.incoming
+        return Sizes(sizes, cluster.node_count, len(cluster.pods), assumed, incoming)
 
     # The loop.
 
@@ -198,7 +202,16 @@ class Scheduler:
         nominated = self.cluster.nominated_node(pod.uid)
         self.cluster.devices.now_s = self._clock.now_s()
         said = await self._said(pod, profile, nominated)
-        decision = schedule(pod, self.cluster, profile, self._turns[profile.name], nominated, said)
+        decision = schedule(
+            pod,
+            self.cluster,
+            profile,
+            self._turns[profile.name],
+            nominated,
+            said,
+            self._clock.monotonic_s,
+        )
+        self.metrics.decided(profile.name, decision.moments_s, is_placed=decision.node is not None)
         if decision.node is None:
             await self._refused(waiting, profile, decision)
             return UNSCHEDULABLE
@@ -242,13 +255,18 @@ class Scheduler:
     ) -> None:
         pod = waiting.info
         try:
+            if wanted or changed:
+                await self._status.nominate(pod, node)
             await self._claims.bind(pod, wanted)
             await self._binder.bind_volumes(pod, changed)
             async with self._has_room:
+                began_s = self._clock.monotonic_s()
                 if self._extenders.binds(pod):
                     await self._extenders.bind(pod, node)
                 else:
                     await self._binder.bind_pod(pod, node)
+                took_s = self._clock.monotonic_s() - began_s
+                self.metrics.took("Bind", pod.spec["schedulerName"], took_s)
         except (BindingError, ExtenderError) as error:
             await self._claims.forget(pod, wanted)
             self._binding_failed(waiting, node, changed, str(error))
@@ -270,7 +288,7 @@ class Scheduler:
         newest = self._feed.waiting_pod(pod.key, pod.uid)
         if newest is not None:
             self.queue.back_failed(newest, waiting, self._clock.now_s())
-            self._tell(newest, _ERROR, text, nominated=None)
+            self._tell(newest, _ERROR, text, nominated="")
         self._wake()
 
     # Pods that no node will take.
@@ -281,7 +299,11 @@ class Scheduler:
             self._failed(waiting, _UNSCHEDULABLE, NO_NODES, set(), clears_nomination=False)
             return
         freed = await self._deallocate(decision)
+        began_s = self._clock.monotonic_s()
         found = await self._preempt(profile, decision)
+        if found is not None:
+            took_s = self._clock.monotonic_s() - began_s
+            self.metrics.took("PostFilter", profile.name, took_s, is_success=bool(found.node))
         texts = (freed, found.text if found is not None else "")
         message = diagnosis.message(", ".join(text for text in texts if text))
         if found is None:

@@ -64,45 +64,54 @@ class NodeResourcesFit(Plugin):
     @override
     def filter(self, cycle: Cycle) -> Failures | None:
         cluster, rows = cycle.cluster, cycle.rows
-        names = [PODS]
-        short = cluster.used(PODS)[rows] + 1 > cluster.allocatable(PODS)[rows]
-        bits = short.astype(np.int64)
-        for name, amount in cycle.pod.requests.items():
-            if not amount or self._is_ignored(name):
-                continue
-            allocatable = cluster.allocatable(name)[rows]
-            short = cluster.used(name)[rows] + amount > allocatable
-            if short.any():
-                bit = 1 << len(names)
-                names.append(name)
-                bits[short] |= bit
-                bits[amount > allocatable] |= _NEVER
+        wanted = {
+            name: amount
+            for name, amount in cycle.pod.requests.items()
+            if amount and not self._is_ignored(name)
+        }
+        if isinstance(rows, slice):
+            key = (self, "short", *wanted.items())
+            bits = cluster.kept.column(
+                key, cluster.size, lambda slots: _shortfalls(cluster, slots, wanted)
+            )
+        else:
+            bits = _shortfalls(cluster, rows, wanted)
         if not bits.any():
             return None
+        names = (PODS, *wanted)
         kinds, numbers = np.unique(bits, return_inverse=True)
         reasons = [_shortfall(int(kind), names) for kind in kinds if kind]
         return Failures(numbers if kinds[0] == 0 else numbers + 1, reasons)
 
     @override
     def score(self, cycle: Cycle, feasible: IntArray) -> IntArray | None:
-        cluster, pod = cycle.cluster, cycle.pod
-        total = np.zeros(len(feasible), dtype=np.int64)
-        weights: IntArray | int = 0
-        for name, weight in self._resources:
-            amount = pod.scored_requests.get(name, 0)
-            if not amount and pod_resources.is_scalar(name):
-                continue
-            allocatable = cluster.allocatable(name)[feasible]
-            requested = cluster.scored_used(name)[feasible] + amount
-            if not self._is_ratio and allocatable.all():  # the usual case: all nodes have some
-                total += self._strategy(requested, allocatable) * weight
-                weights = weights + weight
-                continue
+        cluster, scored = cycle.cluster, cycle.pod.scored_requests
+        amounts = tuple(
+            (name, weight, amount)
+            for name, weight in self._resources
+            if (amount := scored.get(name, 0)) or not pod_resources.is_scalar(name)
+        )
+        scores = cluster.kept.column(
+            (self, "score", *amounts),
+            cluster.size,
+            lambda slots: self._scores(cluster, slots, amounts),
+        )
+        return scores[feasible]
+
+    def _scores(
+        self, cluster: Cluster, slots: IntArray, amounts: Sequence[tuple[str, int, int]]
+    ) -> IntArray:
+        """Return the scores of slots; amounts: resource, weight, what the pod asks of it."""
+        total = np.zeros(len(slots), dtype=np.int64)
+        weights = np.zeros(len(slots), dtype=np.int64)
+        for name, weight, amount in amounts:
+            allocatable = cluster.allocatable(name)[slots]
             is_there = allocatable > 0
+            requested = cluster.scored_used(name)[slots] + amount
             scores = self._strategy(requested, np.where(is_there, allocatable, 1))
             counts = is_there & (scores > 0) if self._is_ratio else is_there
             total += np.where(counts, scores * weight, 0)
-            weights = weights + np.where(counts, weight, 0)
+            weights += np.where(counts, weight, 0)
         divisor = np.maximum(weights, 1)
         if self._is_ratio:
             return np.floor(total / divisor + 0.5).astype(np.int64)
@@ -132,11 +141,29 @@ class NodeResourcesBalancedAllocation(Plugin):
         if not any(requests.get(name) for name in names):
             return None
         names = [n for n in names if requests.get(n) or not pod_resources.is_scalar(n)]
-        return 50 + _truncated_half(50 + _evened_out(cycle.cluster, feasible, names, requests))
+        cluster = cycle.cluster
+        amounts = [requests.get(name, 0) for name in names]
+        scores = cluster.kept.column(
+            (self, *names, *amounts),
+            cluster.size,
+            lambda slots: 50 + _truncated_half(50 + _evened_out(cluster, slots, names, amounts)),
+        )
+        return scores[feasible]
 
 
 _NEVER: Final = 1 << 62
 """Bit of nodes that would be too small even if they were empty."""
+
+
+def _shortfalls(cluster: Cluster, slots: IntArray, wanted: Mapping[str, int]) -> IntArray:
+    """Return what slots lack: a bit for the number of pods, one for each resource, `_NEVER`."""
+    short = cluster.used(PODS)[slots] + 1 > cluster.allocatable(PODS)[slots]
+    bits = short.astype(np.int64)
+    for place, (name, amount) in enumerate(wanted.items(), 1):
+        allocatable = cluster.allocatable(name)[slots]
+        bits += (cluster.used(name)[slots] + amount > allocatable) * (1 << place)
+        bits |= (amount > allocatable) * _NEVER
+    return bits
 
 
 def _shortfall(bits: int, names: Sequence[str]) -> Reason:
@@ -202,35 +229,25 @@ def _truncated_half(number: IntArray) -> IntArray:
 
 
 def _evened_out(
-    cluster: Cluster, feasible: IntArray, names: Sequence[str], requests: Mapping[str, int]
+    cluster: Cluster, slots: IntArray, names: Sequence[str], amounts: Sequence[int]
 ) -> IntArray:
     """Return by how much nodes are more balanced with a pod than without; 0 to 100 both."""
-    allocatable = np.array([cluster.allocatable(name)[feasible] for name in names])
-    used = np.array([cluster.used(name)[feasible] for name in names])
-    amounts = np.array([requests.get(name, 0) for name in names]).reshape(-1, 1)
+    allocatable = np.array([cluster.allocatable(name)[slots] for name in names])
+    used = np.array([cluster.used(name)[slots] for name in names])
     there = allocatable > 0
-    if there.all():  # the usual case
-        shares = np.concatenate((used + amounts, used), axis=1) / np.tile(allocatable, 2)
-        np.minimum(shares, 1.0, out=shares)
-        there = np.broadcast_to(np.True_, shares.shape)
-    else:
-        divisors = np.where(there, allocatable, 1)
-        there = np.tile(there, 2)
-        shares = np.concatenate((used + amounts, used), axis=1) / np.tile(divisors, 2)
-        shares = np.where(there, np.minimum(shares, 1.0), 0.0)
-    balance = _balance(shares, there)
-    found: IntArray = balance[: len(feasible)] - balance[len(feasible) :]
+    divisors = np.where(there, allocatable, 1)
+    after = used + np.array(amounts, dtype=np.int64).reshape(-1, 1)
+    found: IntArray = _balance(after, divisors, there) - _balance(used, divisors, there)
     return found
 
 
-def _balance(shares: FloatArray, there: BoolArray) -> IntArray:
+def _balance(used: IntArray, divisors: IntArray, there: BoolArray) -> IntArray:
     """Return 100 where all shares in use are equal, less where they are not; a row a resource."""
+    shares = np.where(there, np.minimum(used / divisors, 1.0), 0.0)
     if len(shares) == 1:
         deviation = np.zeros(shares.shape[1])
     elif len(shares) == 2:  # the usual case: cpu and memory
-        deviation = np.abs(shares[0] - shares[1]) / 2
-        if not there.all():
-            deviation = np.where(there[0] & there[1], deviation, 0.0)
+        deviation = np.where(there.all(axis=0), np.abs(shares[0] - shares[1]) / 2, 0.0)
     else:
         deviation = _deviation(shares, there)
     found: IntArray = ((1.0 - deviation) * SCORE_MAX).astype(np.int64)

@@ -18,6 +18,7 @@ import numpy as np
 from kvstack.agents.scheduler.snapshot import node_order
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, Column, Columns, IdArray, IntArray
 from kvstack.agents.scheduler.snapshot.devices import Devices
+from kvstack.agents.scheduler.snapshot.kept_columns import KeptColumns
 from kvstack.agents.scheduler.snapshot.pod_index import PodIndex
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch, Port
 from kvstack.agents.scheduler.snapshot.pod_resources import CPU, MEMORY, PODS, amount_of, is_counted
@@ -99,6 +100,8 @@ class Cluster:
         }
         self._label_values: dict[str, LabelValues] = {}
         self.index: Final = PodIndex(self._columns)
+        self.kept: Final = KeptColumns()
+        """What follows from the amounts of nodes: what they have, and what pods ask for."""
         self._places: dict[str, int] = {}
         self._zones: dict[int, tuple[str, str]] = {}
         self._order: IntArray | None = None
@@ -292,6 +295,7 @@ class Cluster:
             self._free.append(slot)
 
     def _set_allocatable(self, slot: int, amounts: Mapping[str, str]) -> None:
+        self.kept.touch(slot)
         for name, column in self._allocatable.items():
             if name not in amounts:
                 column.data[slot] = 0
@@ -328,6 +332,7 @@ class Cluster:
 
     def _account(self, pod: PodInfo, slot: int, by: int) -> None:
         """Count a pod that comes (by 1) or goes (by -1)."""
+        self.kept.touch(slot)
         for name, amount in pod.requests.items():
             self._resource(self._used, name).data[slot] += by * amount
         self._resource(self._used, PODS).data[slot] += by

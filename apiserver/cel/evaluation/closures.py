@@ -154,8 +154,7 @@ def called(
     ]
     is_late = name in NEEDS_RESULT
 
-    def run(frame: Frame) -> Any:  # noqa: ANN401
-        values = [each(frame) for each in arguments]
+    def chosen(frame: Frame, values: list[Any]) -> Any:  # noqa: ANN401
         has_null = None in values  # which values of every type may be
         for function, guards, all_guards, cost in ways:
             asked = all_guards if has_null else guards
@@ -173,6 +172,42 @@ def called(
             frame.cost += cost(values, found)
             return found
         raise NoSuchOverloadError
+
+    if len(ways) == 1 and not ways[0][1] and not is_late:
+        return _direct(ways[0][0], ways[0][3], arguments, chosen)
+    return lambda frame: chosen(frame, [each(frame) for each in arguments])
+
+
+def _direct(
+    function: Callable[..., Any],
+    cost: Any,  # noqa: ANN401
+    arguments: Sequence[Run],
+    chosen: Callable[[Frame, list[Any]], Any],
+) -> Run:
+    """Return a call of the one overload that the types of the arguments leave."""
+    if len(arguments) == 1 and isinstance(cost, int):
+        (argument,) = arguments
+
+        def of_one(frame: Frame) -> Any:  # noqa: ANN401
+            value = argument(frame)
+            if value is None:
+                return chosen(frame, [value])
+            frame.cost += cost
+            return function(value)
+
+        return of_one
+
+    def run(frame: Frame) -> Any:  # noqa: ANN401
+        values = [each(frame) for each in arguments]
+        if None in values:
+            return chosen(frame, values)
+        if isinstance(cost, int):
+            frame.cost += cost
+            return function(*values)
+        frame.cost += cost(values, None)
+        if frame.cost > frame.limit:
+            raise CostError
+        return function(*values)
 
     return run
 

@@ -4,6 +4,7 @@ Numbers of different types are compared by what they are worth; sums and product
 """
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -406,13 +407,24 @@ def _insert(target: dict[Any, Any], *entry: Any) -> dict[Any, Any]:  # noqa: ANN
     return inserted(target, entry[0] if len(entry) == 1 else {entry[0]: entry[1]})
 
 
+def _ordering(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Return a comparison of two values by their order."""
+
+    def ordered(one: Any, other: Any) -> bool:  # noqa: ANN401
+        if type(one) is int and type(other) is int:  # as it nearly always is
+            return holds(one, other)
+        return holds(compare(one, other), 0)
+
+    return ordered
+
+
 BINARY: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "_==_": equal,
     "_!=_": lambda one, other: not equal(one, other),
-    "_<_": lambda one, other: compare(one, other) < 0,
-    "_<=_": lambda one, other: compare(one, other) <= 0,
-    "_>_": lambda one, other: compare(one, other) > 0,
-    "_>=_": lambda one, other: compare(one, other) >= 0,
+    "_<_": _ordering(operator.lt),
+    "_<=_": _ordering(operator.le),
+    "_>_": _ordering(operator.gt),
+    "_>=_": _ordering(operator.ge),
     "_+_": add,
     "_-_": subtract,
     "_*_": multiply,

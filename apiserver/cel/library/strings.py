@@ -6,7 +6,12 @@ from typing import Any, Final
 from kvstack.apiserver.cel.checking.functions import Functions, declared
 from kvstack.apiserver.cel.errors import CelError, CostError
 from kvstack.apiserver.cel.library.formatting import format_text
-from kvstack.apiserver.objects.text.go_patterns import Pattern, PatternError, compile_pattern
+from kvstack.apiserver.objects.text.go_patterns import (
+    Pattern,
+    PatternError,
+    compile_pattern,
+    is_match,
+)
 
 FUNCTIONS: Final[Functions] = declared("""
     charAt: string.(int) -> string @ string_char_at_int
@@ -132,7 +137,7 @@ def _quote(text: str) -> str:
 
 def _matches(text: str, pattern: str) -> bool:
     try:
-        return compile_pattern(pattern).search(text) is not None
+        return is_match(compile_pattern(pattern), text)
     except PatternError as error:
         raise CelError(str(error)) from None
 

@@ -37,7 +37,8 @@ def _fill_object(value: dict[str, Any], schema: Schema) -> None:
             else:
                 value.pop(name, None)
                 continue
-        fill_defaults(value[name], each)
+        if isinstance(value[name], (dict, list)):
+            fill_defaults(value[name], each)
     extra = schema.get("additionalProperties")
     if not isinstance(extra, dict):
         return

@@ -3,6 +3,7 @@
 component_name("stable.example.com", "v1", "CronTab")   → "com.example.stable.v1.CronTab"
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.definitions.schemas import Schema
@@ -30,9 +31,17 @@ def component_name(group: str, version: str, kind: str) -> str:
 
 
 def components_of(
-    group: str, version: str, kind: str, list_kind: str, schema: Schema
+    group: str,
+    version: str,
+    kind: str,
+    list_kind: str,
+    schema: Schema,
+    selectable: Sequence[str] = (),
 ) -> dict[str, Schema]:
-    """Return the components of a version of a custom resource, by name."""
+    """Return the components of a version of a custom resource, by name.
+
+    selectable: paths of the fields that selectors may name (`spec.color`).
+    """
     name = component_name(group, version, kind)
     own: Schema = json_text.copied(schema)
     properties: dict[str, Any] = {**(own.get("properties") or {}), **_HEAD}
@@ -55,6 +64,9 @@ def components_of(
         },
         "x-kubernetes-group-version-kind": _kinds(group, version, list_kind),
     }
+    if selectable:
+        paths = [{"fieldPath": each} for each in selectable]
+        own["x-kubernetes-selectable-fields"] = listed["x-kubernetes-selectable-fields"] = paths
     return {name: own, f"{name}List": listed}
 
 

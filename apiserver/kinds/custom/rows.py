@@ -79,19 +79,29 @@ def _make(find: Callable[[], Obj], name: str, *, is_going: bool, is_converted: b
     definition = find()
     version = _version(definition, name)
     hub = next(each for each in definition["spec"]["versions"] if each.get("storage"))
-    fields = (each["jsonPath"].removeprefix(".") for each in version.get("selectableFields") or ())
     kind = definition["status"]["acceptedNames"]["kind"]
     return Made(
         type_of(schema_of(version), kind),
         strategy_of_version(definition, version, hub, is_going=is_going, is_converted=is_converted),
         columns_of(version),
-        Selectable(("metadata.name", "metadata.namespace", *fields)),
+        Selectable(("metadata.name", "metadata.namespace", *_selectable_paths(version))),
     )
 
 
 def _components(find: Callable[[], Obj], kind: Kind, list_kind: str) -> dict[str, Schema]:
-    schema = schema_of(_version(find(), kind.version))
-    return components_of(kind.group, kind.version, kind.kind, list_kind, schema)
+    version = _version(find(), kind.version)
+    return components_of(
+        kind.group,
+        kind.version,
+        kind.kind,
+        list_kind,
+        schema_of(version),
+        _selectable_paths(version),
+    )
+
+
+def _selectable_paths(version: Obj) -> list[str]:
+    return [each["jsonPath"].removeprefix(".") for each in version.get("selectableFields") or ()]
 
 
 def _version(definition: Obj, name: str) -> Obj:

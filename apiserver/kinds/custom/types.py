@@ -22,6 +22,7 @@ from kvstack.apiserver.schema.walkers import set_walker, walker
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _EMBEDDED: Final = "x-kubernetes-embedded-resource"
+_AS_THEY_ARE: Final = frozenset((str, bool, type(None)))
 _SCALARS: Final = {
     "string": Shape.STRING,
     "integer": Shape.INT64,
@@ -72,7 +73,10 @@ def _reader(schema: Schema) -> Read:
 def _plain(value: Any) -> Any:  # noqa: ANN401
     """Return a copy of a value with its numbers as they come back from the store."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {
+            name: each if type(each) in _AS_THEY_ARE else _plain(each)
+            for name, each in value.items()
+        }
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, (int, float)) and not isinstance(value, bool):

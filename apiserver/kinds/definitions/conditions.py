@@ -10,6 +10,7 @@ is told again, as upstream.
 from collections.abc import Iterable
 from typing import Any, Final
 
+from kvstack.apiserver.kinds.ca_bundles import bundle_problem
 from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.objects.text.go_text import quote
@@ -25,6 +26,7 @@ FALSE: Final = "False"
 _ALL_FINE: Final = "no conflicts found"
 _NAMED: Final = "the initial names have been accepted"
 _UNNAMED: Final = "not all names are accepted"
+_BAD_BUNDLE: Final = "The conversion webhook CABundle is invalid"
 
 
 def _has(definition: Obj, type_: str) -> bool:
@@ -103,9 +105,18 @@ def with_names(definition: Obj, others: Iterable[Obj], now: str) -> Obj:
     if not is_true(definition, ESTABLISHED):
         if conflict:
             set_condition(status, ESTABLISHED, FALSE, "NotAccepted", _UNNAMED, now)
+        elif has_bad_bundle(definition["spec"]):
+            set_condition(status, ESTABLISHED, FALSE, "InvalidCABundle", _BAD_BUNDLE, now)
         else:
             set_condition(status, ESTABLISHED, TRUE, "InitialNamesAccepted", _NAMED, now)
     return new
+
+
+def has_bad_bundle(spec: Obj) -> bool:
+    """Return whether the webhook for conversion has authorities that cannot be read."""
+    webhook = (spec.get("conversion") or {}).get("webhook") or {}
+    bundle: str = (webhook.get("clientConfig") or {}).get("caBundle") or ""
+    return bundle != "" and bundle_problem(bundle) != ""
 
 
 def _set(names: dict[str, Any], name: str, value: object) -> None:

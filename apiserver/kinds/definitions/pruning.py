@@ -77,6 +77,9 @@ class _Pruning:
             for name in list(value):
                 if is_embedded and name in META_FIELDS:
                     continue
+                is_known = name in properties or extra is not None
+                if is_known and not isinstance(value[name], (dict, list)):
+                    continue
                 where = f"{path}.{name}" if path else name
                 if name in properties:
                     self.prune(value[name], properties[name], where)

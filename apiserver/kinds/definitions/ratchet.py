@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.kinds.ca_bundles import bundle_problem
+from kvstack.apiserver.kinds.definitions.conditions import has_bad_bundle
 from kvstack.apiserver.kinds.definitions.defaults import has_unknown_fields
 from kvstack.apiserver.kinds.definitions.layout import API
 from kvstack.apiserver.kinds.definitions.schema_rules import (
@@ -64,7 +64,7 @@ def demands_of(new: Obj, old: Obj, expressions: Expressions) -> Demands:
         needs_pruned_defaults=not any(_has_unpruned_defaults(each) for each in schemas),
         needs_atomic_sets=not has_wrong_sets(schemas),
         needs_good_keys=not has_wrong_keys(schemas),
-        needs_good_bundle=is_established(old) and not _has_bad_bundle(webhook),
+        needs_good_bundle=is_established(old) and not has_bad_bundle(before),
         stored_rules=frozenset(each.get("rule", "") for each in rules),
         stored_messages=frozenset(each.get("messageExpression", "") for each in rules),
         unchanged_schemas=_unchanged_schemas(new["spec"], before),
@@ -96,11 +96,6 @@ def _is_structural(schema: Schema) -> bool:
 
 def _has_unpruned_defaults(schema: Schema) -> bool:
     return has_defaults(schema) and _is_structural(schema) and has_unknown_fields(schema)
-
-
-def _has_bad_bundle(webhook: Obj) -> bool:
-    bundle: str = (webhook.get("clientConfig") or {}).get("caBundle") or ""
-    return bundle != "" and bundle_problem(bundle) != ""
 
 
 def _unchanged_schemas(spec: Obj, before: Obj) -> frozenset[str]:

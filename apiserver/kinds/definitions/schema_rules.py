@@ -8,7 +8,7 @@ if the whole is structural.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kvstack.apiserver.kinds.definitions.rule_costs import Budget, more_values
@@ -18,6 +18,7 @@ from kvstack.apiserver.kinds.definitions.schemas import (
     Schema,
     any_schema,
     find_field,
+    has_inner,
     unsupported,
 )
 from kvstack.apiserver.kinds.expressions import Expressions, RuleFindings, SchemaRule
@@ -80,8 +81,7 @@ class Options(NamedTuple):
     compiles_rules: bool = True
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a schema stands."""
 
     path: str
@@ -173,58 +173,59 @@ def _check_fields(schema: Schema, place: _Place, walk: _Walk, errors: Errors) ->
 
 def _within(schema: Schema, place: _Place) -> Iterator[tuple[Schema, _Place]]:
     """Yield the schemas within one, and where each stands."""
+    if not has_inner(schema):
+        return
     path = place.path
-    inner = replace(
-        place,
+    inner = place._replace(
         is_root=False,
         is_resource=False,
         cardinality=more_values(schema, place.cardinality),
     )
     extra = schema.get("additionalProperties")
     if isinstance(extra, dict):
-        where = replace(inner, path=child(path, "additionalProperties"))
+        where = inner._replace(path=child(path, "additionalProperties"))
         if place.is_in_metadata:
             reason = "inside additionalProperties applying to object metadata"
-            where = replace(where, no_defaults=reason)
+            where = where._replace(no_defaults=reason)
         yield extra, where
     yield from _properties(schema, place, inner)
-    plain = replace(place, is_root=False, is_compiled=False, is_resource=False)
+    plain = place._replace(is_root=False, is_compiled=False, is_resource=False)
     negated = schema.get("not")
     if negated is not None:
-        yield negated, replace(plain, path=child(path, "not"))
+        yield negated, plain._replace(path=child(path, "not"))
     for name in ("allOf", "oneOf", "anyOf"):
         for position, each in enumerate(schema.get(name) or ()):
-            yield each, replace(plain, path=index(child(path, name), position))
+            yield each, plain._replace(path=index(child(path, name), position))
     for name, each in (schema.get("definitions") or {}).items():
-        yield each, replace(plain, path=key(child(path, "definitions"), name))
+        yield each, plain._replace(path=key(child(path, "definitions"), name))
     yield from _items(schema, place, inner)
     for name, each in (schema.get("dependencies") or {}).items():
         if isinstance(each, dict):
-            yield each, replace(plain, path=key(child(path, "dependencies"), name))
+            yield each, plain._replace(path=key(child(path, "dependencies"), name))
 
 
 def _properties(schema: Schema, place: _Place, inner: _Place) -> Iterator[tuple[Schema, _Place]]:
     is_resource = place.is_root or schema.get(_EMBEDDED)
     if schema.get(_MAP_TYPE) not in {None, *_MAP_TYPES}:
-        inner = replace(inner, uncorrelated=place.uncorrelated or place.path)
+        inner = inner._replace(uncorrelated=place.uncorrelated or place.path)
     base = child(place.path, "properties")
     for name, each in (schema.get("properties") or {}).items():
-        where = replace(inner, path=key(base, name), is_resource=bool(each.get(_EMBEDDED)))
+        where = inner._replace(path=key(base, name), is_resource=bool(each.get(_EMBEDDED)))
         if is_resource and name in META_FIELDS:
-            where = replace(where, is_in_metadata=True)
+            where = where._replace(is_in_metadata=True)
             if place.is_root:
-                where = replace(where, no_defaults=f"in top-level {name}")
+                where = where._replace(no_defaults=f"in top-level {name}")
         yield each, where
 
 
 def _items(schema: Schema, place: _Place, inner: _Place) -> Iterator[tuple[Schema, _Place]]:
     if schema.get(_LIST_TYPE) != "map":
-        inner = replace(inner, uncorrelated=place.uncorrelated or place.path)
+        inner = inner._replace(uncorrelated=place.uncorrelated or place.path)
     items, base = schema.get("items"), child(place.path, "items")
     if isinstance(items, dict):
-        yield items, replace(inner, path=base, is_resource=bool(items.get(_EMBEDDED)))
+        yield items, inner._replace(path=base, is_resource=bool(items.get(_EMBEDDED)))
     for position, each in enumerate(items if isinstance(items, list) else ()):
-        yield each, replace(inner, path=index(base, position))
+        yield each, inner._replace(path=index(base, position))
 
 
 def _check_map_type(schema: Schema, path: str, errors: Errors) -> None:

@@ -27,6 +27,10 @@ _UNSUPPORTED: Final = (
 )
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
 _MAPS: Final = ("properties", "patternProperties", "definitions", "dependencies")
+_SINGLE: Final = ("not", "additionalProperties", "additionalItems")
+_PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+_HOLDERS: Final = frozenset(("items", *_JUNCTORS, *_SINGLE, *_MAPS))
+_LOOKED_AT: Final = _HOLDERS | {_PRESERVE, *(name for name, _ in _UNSUPPORTED)}
 _DELIMITERS: Final = ".[]"
 
 
@@ -47,26 +51,35 @@ class Found(NamedTuple):
 
 def everywhere(schema: Schema) -> Iterator[Schema]:
     """Yield a schema and each one within it."""
-    yield schema
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if has_inner(each):
+            waiting += reversed(_inner(each))
+
+
+def has_inner(schema: Schema) -> bool:
+    """Return whether a schema may hold others; most do not."""
+    return not _HOLDERS.isdisjoint(schema)
+
+
+def _inner(schema: Schema) -> list[Schema]:
+    """Return the schemas that one holds itself."""
     items = schema.get("items")
-    for each in items if isinstance(items, list) else [items]:
-        if isinstance(each, dict):
-            yield from everywhere(each)
+    found: list[Any] = list(items) if isinstance(items, list) else [items]
     for name in _JUNCTORS:
-        for each in schema.get(name) or ():
-            yield from everywhere(each)
-    for name in ("not", "additionalProperties", "additionalItems"):
-        each = schema.get(name)
-        if isinstance(each, dict):
-            yield from everywhere(each)
+        found += schema.get(name) or ()
+    found += [schema.get(name) for name in _SINGLE]
     for name in _MAPS:
-        for each in (schema.get(name) or {}).values():
-            if isinstance(each, dict):
-                yield from everywhere(each)
+        found += (schema.get(name) or {}).values()
+    return [each for each in found if isinstance(each, dict)]
 
 
 def unsupported(schema: Schema) -> str:
     """Return why a schema cannot be made structural; empty if it can."""
+    if _LOOKED_AT.isdisjoint(schema):
+        return ""
     for name, told in _UNSUPPORTED:
         if name in schema and schema[name] not in ("", {}, None):
             return f"OpenAPIV3Schema '{told}' is not supported"
@@ -75,7 +88,7 @@ def unsupported(schema: Schema) -> str:
     for each in inner:
         if problem := unsupported(each):
             return problem
-    if schema.get("x-kubernetes-preserve-unknown-fields") is False:
+    if schema.get(_PRESERVE) is False:
         return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
     items, extra = schema.get("items"), schema.get("additionalProperties")
     if isinstance(items, list) and items:

@@ -12,6 +12,7 @@ checked elsewhere.
 import math
 from typing import Any, Final, NamedTuple
 
+from kvstack.apiserver.kinds.definitions.fitting import Fits, fits_of
 from kvstack.apiserver.objects.field_errors import (
     NO_PATH,
     FieldError,
@@ -24,7 +25,7 @@ from kvstack.apiserver.objects.field_errors import (
     type_invalid,
 )
 from kvstack.apiserver.objects.text.go_floats import format_float
-from kvstack.apiserver.objects.text.go_patterns import PatternError, compile_pattern
+from kvstack.apiserver.objects.text.go_patterns import PatternError, compile_pattern, is_match
 from kvstack.apiserver.objects.text.go_text import go_json, quote
 from kvstack.apiserver.objects.text.string_formats import has_format, is_known, is_text_format
 
@@ -88,7 +89,9 @@ class ValueSchema:
         "_enum",
         "_extra",
         "_extra_forbidden",
+        "_fits",
         "_format",
+        "_is_served",
         "_items",
         "_not",
         "_nullable",
@@ -106,6 +109,8 @@ class ValueSchema:
         checked, and what is an integer or a text may be nothing else. Defaults are checked without.
         """
         self._schema = schema
+        self._is_served = is_served
+        self._fits: Fits | None = None
         type_name = schema.get("type", "")
         self._types: tuple[str, ...] = (type_name,) if type_name else ()
         if is_served and schema.get("x-kubernetes-int-or-string"):
@@ -138,12 +143,20 @@ class ValueSchema:
 
         old: what was there before, NEW: nothing. Within what did not change, nothing is wrong.
         """
+        if self._fits is None:
+            self._fits = fits_of(self._schema, self._slow)
+        if self._fits(value):
+            return []
         found: list[FieldError] = []
         for _, name, error in self.check(value, "", old).faults:
             inner = "" if name == "." else name.removeprefix(".")
             where = child(path, inner) if inner else path
             found.append(error._replace(field=where or NO_PATH))
         return found
+
+    def _slow(self, schema: Schema) -> Fits:
+        found = ValueSchema(schema, is_served=self._is_served)
+        return lambda value: not found.check(value, "").faults
 
     def check(self, value: Value, name: str, old: Value = NEW) -> Outcome:
         """Return what comes of checking a value that is named so; empty: the whole."""
@@ -268,11 +281,11 @@ class ValueSchema:
             return _fault(name, value, f"should be at least {minimum} chars long")
         if pattern:
             try:
-                is_match = compile_pattern(pattern).search(value) is not None
+                is_good = is_match(compile_pattern(pattern), value)
             except PatternError as error:
                 text = f"should match '{pattern}, but pattern is invalid: {error}'"
                 return _fault(name, value, text)
-            if not is_match:
+            if not is_good:
                 return _fault(name, value, f"should match '{pattern}'")
         return None
 

@@ -40,6 +40,7 @@ class SpecScope:
     volumes: dict[str, Obj] = field(default_factory=dict)
     claims: set[str] = field(default_factory=set)
     """The names of `resourceClaims`."""
+    _containers: list[tuple[Obj, str]] | None = None
 
     @property
     def os(self) -> str:
@@ -52,9 +53,11 @@ class SpecScope:
         """Return whether containers run in the user namespace of the host."""
         return self.spec.get("hostUsers") is not False
 
-    def containers(self) -> Iterator[tuple[Obj, str]]:
-        """Yield every container with its path."""
-        return containers_with_paths(self.spec, self.path)
+    def containers(self) -> list[tuple[Obj, str]]:
+        """Return every container with its path."""
+        if self._containers is None:
+            self._containers = list(containers_with_paths(self.spec, self.path))
+        return self._containers
 
 
 def containers_with_paths(spec: Obj, path: str) -> Iterator[tuple[Obj, str]]:

@@ -1,6 +1,7 @@
 """Regular expressions as Go's regexp has them, with its errors.
 
     compile_pattern("^[a-z]+$").search("abc")   → a match
+    is_match(pattern, "abc")   → True
     compile_pattern("(?=a)")   → PatternError: error parsing regexp: invalid or unsupported Perl
                                  syntax: `(?=`
 
@@ -35,9 +36,15 @@ class PatternError(ValueError):
 class Pattern(Protocol):
     """A compiled pattern."""
 
-    def search(self, text: str) -> object | None:
+    def search(self, text: str | bytes) -> object | None:
         """Return something if the pattern matches anywhere in the text."""
         ...
+
+
+def is_match(pattern: Pattern, text: str) -> bool:
+    """Tell whether a pattern matches anywhere in a text."""
+    # Of bytes RE2 has not to tell where in the text something was found.
+    return pattern.search(text.encode()) is not None
 
 
 @lru_cache(maxsize=_CACHED_PATTERNS)

@@ -14,7 +14,7 @@ from typing import Final
 from kvstack.apiserver.objects import durations
 from kvstack.apiserver.objects.addresses import parse_cidr, parse_ip
 from kvstack.apiserver.objects.text import go_urls
-from kvstack.apiserver.objects.text.go_patterns import Pattern, compile_pattern
+from kvstack.apiserver.objects.text.go_patterns import Pattern, compile_pattern, is_match
 from kvstack.apiserver.objects.times import TimeError, parse_time
 
 _HOST_MAX: Final = 255
@@ -77,7 +77,7 @@ def _matches(pattern: str) -> Callable[[str], bool]:
         return compile_pattern(pattern)
 
     def check(text: str) -> bool:
-        return compiled().search(text) is not None
+        return is_match(compiled(), text)
 
     return check
 

@@ -179,10 +179,20 @@ _DEFAULT: Final[Mapping[str, Callable[[Parts], Plugin]]] = {
         parts.view, parts.live, parts.clock, parts.settings.limited_resources
     ),
     "MutatingAdmissionPolicy": lambda parts: MutatingAdmissionPolicy(
-        parts.view, parts.live, parts.authorizer, parts.find_kind, parts.metrics.mutating
+        parts.view,
+        parts.live,
+        parts.authorizer,
+        parts.find_kind,
+        parts.metrics.mutating,
+        parts.webhooks.manifests,
     ),
     "ValidatingAdmissionPolicy": lambda parts: ValidatingAdmissionPolicy(
-        parts.view, parts.live, parts.authorizer, parts.find_kind, parts.metrics.validating
+        parts.view,
+        parts.live,
+        parts.authorizer,
+        parts.find_kind,
+        parts.metrics.validating,
+        parts.webhooks.manifests,
     ),
     "MutatingAdmissionWebhook": lambda parts: MutatingAdmissionWebhook(parts.webhooks),
     "ValidatingAdmissionWebhook": lambda parts: ValidatingAdmissionWebhook(parts.webhooks),

@@ -67,8 +67,8 @@ class AdmissionSettings:
     limited_resources: tuple[LimitedResource, ...] = ()
     image_policy: ImagePolicySettings | None = None
     """None: the plugin ImagePolicyWebhook cannot be used."""
-    documents: Mapping[str, Document] = field(default_factory=dict)
-    """Configurations that are read elsewhere, by plugin."""
+    manifest_folders: Mapping[str, str] = field(default_factory=dict)
+    """Where webhooks and policies stand in files, by plugin."""
 
 
 def read_configuration(
@@ -79,7 +79,6 @@ def read_configuration(
     if _SELECTORS in document:
         return _with_node_selectors(settings, document)
     config_document.checked(document, _CONFIGURATION)
-    others: dict[str, Document] = {}
     seen: set[str] = set()
     for entry in document.items("plugins"):
         name = entry.text("name")
@@ -90,15 +89,14 @@ def read_configuration(
         seen.add(name)
         reader = _READERS.get(name)
         if reader is None:
-            others[name] = own
-            continue
+            continue  # nobody reads what other plugins are given, upstream as well
         try:
             settings = reader(settings, own)
             own.close()
         except DocumentError as error:
             raise DocumentError(f"configuration of {name}: {error}") from None
     document.close()
-    return replace(settings, documents=others)
+    return settings
 
 
 def _own(entry: Document, read_file: ReadFile) -> Document | None:
@@ -253,6 +251,36 @@ def _with_image_policy(settings: AdmissionSettings, document: Document) -> Admis
     return replace(settings, image_policy=found)
 
 
+def _with_folder(
+    plugin: str, kinds: frozenset[tuple[str, str]]
+) -> Callable[[AdmissionSettings, Document], AdmissionSettings]:
+    """Return what reads where the webhooks or policies of a plugin stand in files."""
+
+    def read(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
+        config_document.checked(document, kinds)
+        if document.text("kubeConfigFile"):
+            raise DocumentError("kubeConfigFile: credentials for webhooks are not supported")
+        folder = document.text("staticManifestsDir")
+        if not folder:
+            return settings
+        if not folder.startswith("/"):
+            raise DocumentError(
+                f"staticManifestsDir: Invalid value: {quote(folder)}: must be an absolute file path"
+            )
+        folders = {**settings.manifest_folders, plugin: folder}
+        return replace(settings, manifest_folders=folders)
+
+    return read
+
+
+_WEBHOOKS: Final = frozenset(
+    {
+        ("apiserver.config.k8s.io/v1", "WebhookAdmissionConfiguration"),
+        ("apiserver.config.k8s.io/v1alpha1", "WebhookAdmission"),
+    }
+)
+
+
 def _span_ns(item: Document, name: str, unit_ns: int, least_ns: int, default_ns: int) -> int:
     """Return a span of time in nanoseconds; -1 is none, and 0 the default."""
     given = item.whole(name)
@@ -269,6 +297,16 @@ def _span_ns(item: Document, name: str, unit_ns: int, least_ns: int, default_ns:
 _READERS: Final[Mapping[str, Callable[[AdmissionSettings, Document], AdmissionSettings]]] = {
     "EventRateLimit": _with_event_limits,
     "ImagePolicyWebhook": _with_image_policy,
+    "MutatingAdmissionPolicy": _with_folder(
+        "MutatingAdmissionPolicy",
+        frozenset({("apiserver.config.k8s.io/v1", "MutatingAdmissionPolicyConfiguration")}),
+    ),
+    "ValidatingAdmissionPolicy": _with_folder(
+        "ValidatingAdmissionPolicy",
+        frozenset({("apiserver.config.k8s.io/v1", "ValidatingAdmissionPolicyConfiguration")}),
+    ),
+    "MutatingAdmissionWebhook": _with_folder("MutatingAdmissionWebhook", _WEBHOOKS),
+    "ValidatingAdmissionWebhook": _with_folder("ValidatingAdmissionWebhook", _WEBHOOKS),
     "PodNodeSelector": _with_node_selectors,
     "PodSecurity": _with_pod_security,
     "PodTolerationRestriction": _with_tolerations,

@@ -57,16 +57,21 @@ class Policy(NamedTuple):
     @property
     def is_privileged(self) -> bool:
         """Whether everything is allowed and nothing told."""
-        return all(each.level == PRIVILEGED for each in self)
+        return PRIVILEGED == self.enforce.level == self.audit.level == self.warn.level
 
 
 DEFAULT_POLICY: Final = Policy()
+_LABELS: Final = frozenset(
+    f"{_PREFIX}{mode}{end}" for mode in Policy._fields for end in ("", "-version")
+)
 
 
 def policy_of(
     labels: Mapping[str, str], defaults: Policy = DEFAULT_POLICY
 ) -> tuple[Policy, list[FieldError]]:
     """Return what the labels of a namespace ask for, and which cannot be read."""
+    if _LABELS.isdisjoint(labels):
+        return defaults, []
     errors: list[FieldError] = []
     found: dict[str, Standard] = {}
     for mode, default in zip(Policy._fields, defaults, strict=True):

@@ -15,12 +15,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import (
     EllipticCurvePrivateKey,
     EllipticCurvePublicKey,
 )
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -145,11 +147,31 @@ def _keys(pem: bytes) -> Iterable[Any]:
             if label == b"CERTIFICATE":
                 yield load_pem_x509_certificate(text).public_key()
             elif label.endswith(b"PRIVATE KEY"):
-                yield load_pem_private_key(text, None)
+                yield _private_key(text)
             elif label.endswith(b"PUBLIC KEY"):
                 yield load_pem_public_key(text)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise UnusableKeyError(f"a {label.decode().lower()} cannot be read: {error}") from error
+
+
+def _private_key(text: bytes) -> object:
+    """Return a private key; raises ValueError for what is none, or has a wrong public half.
+
+    The library's own check of an RSA key asks whether its factors are prime, which takes longer
+    than all else that is done with it at a start. It is the operator's, and has to sign.
+    """
+    key = load_pem_private_key(text, None, unsafe_skip_rsa_key_validation=True)
+    if isinstance(key, RSAPrivateKey):
+        numbers = key.private_numbers()
+        p, q, n = numbers.p, numbers.q, numbers.public_numbers.n
+        if p * q != n or min(p, q) < 3 or not (p & q & 1):
+            raise ValueError("its factors are not those of its modulus")
+        try:
+            signature = key.sign(b"", PKCS1v15(), SHA256())
+            key.public_key().verify(signature, b"", PKCS1v15(), SHA256())
+        except InvalidSignature:
+            raise ValueError("its public half does not verify what it signs") from None
+    return key
 
 
 def _is_private(key: object) -> bool:

@@ -24,7 +24,14 @@ FLAGS: Final = (
         Effect.LIVE,
         "address that the cluster reaches this server at; default: the bind address",
     ),
-    Flag("cors-allowed-origins", "Generic", Kind.LIST, "", Effect.IGNORED),
+    Flag(
+        "cors-allowed-origins",
+        "Generic",
+        Kind.LIST,
+        "",
+        Effect.LIVE,
+        "regular expressions of the sites that browsers let read answers",
+    ),
     Flag("emulated-version", "Generic", Kind.LIST, "", Effect.IGNORED),
     Flag("emulation-forward-compatible", "Generic", Kind.BOOL, "false", Effect.IGNORED),
     Flag(
@@ -101,7 +108,14 @@ FLAGS: Final = (
         Effect.LIVE,
         "how long a start waits for the store",
     ),
-    Flag("strict-transport-security-directives", "Generic", Kind.LIST, "", Effect.IGNORED),
+    Flag(
+        "strict-transport-security-directives",
+        "Generic",
+        Kind.LIST,
+        "",
+        Effect.LIVE,
+        "of the header Strict-Transport-Security; none: it is not sent",
+    ),
     # Etcd
     Flag("delete-collection-workers", "Etcd", Kind.INT, "1", Effect.IGNORED),
     Flag("enable-garbage-collector", "Etcd", Kind.BOOL, "true", Effect.IGNORED),

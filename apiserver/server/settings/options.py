@@ -16,6 +16,7 @@ from kvstack.apiserver.aggregation.backend import ProxyCertificate
 from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange, address_range
 from kvstack.apiserver.kinds.allocation.node_ports import DEFAULT_RANGE, PortRange, parse_range
 from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apiserver.objects.text.go_patterns import Pattern, compile_pattern
 from kvstack.apiserver.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.assembly import ORDER
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
@@ -115,6 +116,10 @@ class ServingOptions:
     """Of all requests but watches and streams."""
     shutdown_delay_s: float = 0.0
     watch_grace_s: float = 0.0
+    cors_origins: tuple[Pattern, ...] = ()
+    """Of the sites that browsers let read answers."""
+    transport_security: tuple[str, ...] = ()
+    """Directives of the header Strict-Transport-Security; none: it is not sent."""
     listens: bool = True
     """Whether to be reached by HTTP at all; no flag says no."""
     is_plain: bool = False
@@ -293,6 +298,8 @@ def _serving(reader: _Reader) -> ServingOptions:
         request_timeout_s=reader.seconds("request-timeout"),
         shutdown_delay_s=reader.seconds("shutdown-delay-duration"),
         watch_grace_s=reader.seconds("shutdown-watch-termination-grace-period"),
+        cors_origins=_cors_origins(reader),
+        transport_security=_transport_security(reader),
     )
 
 
@@ -332,6 +339,38 @@ def _admission(reader: _Reader) -> AdmissionSettings:
     except DocumentError as error:
         reader.wrong.append(f"--admission-control-config-file {path}: {error}")
         return settings
+
+
+def _cors_origins(reader: _Reader) -> tuple[Pattern, ...]:
+    """Return the patterns of origins, which must be bound to both ends of the host."""
+    found: list[Pattern] = []
+    for text in reader.texts("cors-allowed-origins"):
+        told = f"--cors-allowed-origins has an invalid regular expression: {quote(text)}"
+        try:
+            found.append(compile_pattern(text))
+        except ValueError as error:
+            reader.wrong.append(f"{told}: {error}")
+            continue
+        if not ("^" in text or "//" in text) or not ("$" in text or ":" in text):
+            reader.wrong.append(
+                f"{told}: regular expression does not pin to start/end of host in the origin header"
+            )
+    return tuple(found)
+
+
+def _transport_security(reader: _Reader) -> tuple[str, ...]:
+    found = reader.texts("strict-transport-security-directives")
+    for each in found:
+        name, equals, value = each.partition("=")
+        if each not in ("includeSubDomains", "preload") and (
+            name != "max-age" or not equals or "=" in value
+        ):
+            reader.wrong.append(
+                "--strict-transport-security-directives invalid, allowed values:"
+                " max-age=expireTime, includeSubDomains, preload. see"
+                " https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
+            )
+    return found
 
 
 def file_bytes(path: str) -> bytes:

@@ -22,17 +22,24 @@ from kvstack.apiserver.kinds.definitions.conditions import is_true as has_condit
 from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.objects.text import json_text
+from kvstack.apiserver.objects.text.go_text import aggregate
 from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.registry.window import Change
-from kvstack.apiserver.server.loopback import Loopback
+from kvstack.apiserver.verbs.deletion_plan import mark
 from kvstore.client.errors import StoreError
 from kvstore.logger import Logger
+from kvstore.units import SECOND_NS
 
 _RACES: Final = frozenset((404, 409))
 _LOOK_AGAIN_S: Final = 1.0
 _IN_PROGRESS: Final = "CustomResource deletion is in progress"
+_CHECK_S: Final = 60.0
+"""After so long it is told that objects are still there."""
+_REMAINING: Final = (
+    "could not confirm zero CustomResources remaining: timed out waiting for the condition"
+)
 _COMPLETED: Final = "removed all instances"
 _NEVER: Final = "resource was never established"
 
@@ -40,14 +47,15 @@ _NEVER: Final = "resource was never established"
 class DefinitionKeeper:
     """Keeps conditions and accepted names, and takes away what is deleted."""
 
-    def __init__(self, loopback: Loopback, registry: Registry, logger: Logger) -> None:
-        """Write through the registry; delete objects as any client does."""
+    def __init__(self, registry: Registry, logger: Logger) -> None:
+        """Write through the registry."""
         self._logger: Final = logger
-        self._loopback: Final = loopback
         self._registry: Final = registry
         self._changed: set[str] = set()
         self._heads: Final[dict[str, Obj]] = {}
         """Of all definitions what others have to know: group and accepted names."""
+        self._going: Final[dict[str, int]] = {}
+        """Since when objects are waited for, by definition."""
         self._wake: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -133,25 +141,55 @@ class DefinitionKeeper:
         if not has_condition(definition, ESTABLISHED):
             await self._finish(definition, "NeverEstablished", _NEVER)
             return True
-        if _reason(definition) != "InstanceDeletionInProgress":
+        if not _reason(definition).startswith("InstanceDeletion"):
             definition = await self._tell(
                 definition, TRUE, "InstanceDeletionInProgress", _IN_PROGRESS
             )
         names = definition["status"].get("acceptedNames") or {}
         resource = GroupResource(definition["spec"]["group"], names.get("plural", ""))
-        for each in list(self._registry.view.list(resource)):
-            if not each["metadata"].get("deletionTimestamp"):
-                await self._loopback.delete(resource, each)
+        problem = await self._delete_all(resource)
         collection = self._registry.find(resource)
-        if collection is not None and len(collection):
+        name = definition["metadata"]["name"]
+        if problem:
+            await self._tell(definition, TRUE, "InstanceDeletionFailed", problem)
             return False
+        if collection is not None and len(collection):
+            now_ns = self._registry.clock.monotonic_ns()
+            since_ns = self._going.setdefault(name, now_ns)
+            if now_ns - since_ns > _CHECK_S * SECOND_NS:
+                await self._tell(definition, TRUE, "InstanceDeletionCheck", _REMAINING)
+            return False
+        self._going.pop(name, None)
         await self._finish(definition, "InstanceDeletionCompleted", _COMPLETED)
         return True
+
+    async def _delete_all(self, resource: GroupResource) -> str:
+        """Delete what is not on its way yet; return why some of it could not be, empty: none.
+
+        Nobody is asked: webhooks of an operator that has gone do not hold its definitions.
+        """
+        told: dict[str, None] = {}
+        live, now = self._registry.live, now_text(self._registry.clock)
+        for each in list(self._registry.view.list(resource)):
+            if not each["metadata"].get("deletionTimestamp"):
+                try:
+                    if each["metadata"].get("finalizers"):
+                        new: Obj = json_text.copied(each)
+                        mark(new["metadata"], now)
+                        await live.replace(resource, new, owns=False)
+                    else:
+                        await live.delete(resource, each)
+                except ApiError as error:
+                    if error.code not in _RACES:
+                        told[str(error)] = None
+        return f"could not issue all deletes: {aggregate(list(told))}" if told else ""
 
     async def _tell(self, definition: Obj, value: str, reason: str, message: str) -> Obj:
         new: Obj = json_text.copied(definition)
         now = now_text(self._registry.clock)
         set_condition(new["status"], TERMINATING, value, reason, message, now)
+        if new == definition:
+            return definition
         return await self._registry.live.replace(DEFINITIONS, new, "status")
 
     async def _finish(self, definition: Obj, reason: str, message: str) -> None:

@@ -244,7 +244,7 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         hooks=("poststarthook/start-kube-apiserver-identity-lease-garbage-collector",),
     )
     if loopback.serves(DEFINITIONS):
-        definitions = DefinitionKeeper(loopback, registry, cluster.logger)
+        definitions = DefinitionKeeper(registry, cluster.logger)
         yield Job("definitions", definitions.begin, at_end=definitions.end)
     if loopback.serves(api_services.RESOURCE):
         keeper = ApiServices(loopback, cluster.table, cluster.site, registry, cluster.logger)

@@ -86,10 +86,13 @@ class Answer:
         """What carries it."""
         return self._transport
 
-    def send(self, status: int, headers: Headers = (), body: bytes = b"") -> None:
-        """Send a complete answer; ValueError for an invalid header. HEAD gets no body."""
+    def send(self, status: int, headers: Headers = (), body: bytes = b"", *rest: bytes) -> None:
+        """Send a complete answer; rest: further parts of the body, which are not joined.
+
+        ValueError for an invalid header. HEAD gets no body.
+        """
         self._begin()
-        self._transport.respond(self.call, status, headers, body)
+        self._transport.respond(self.call, status, headers, body, *rest)
         self.state = State.OVER
 
     def start(self, status: int, headers: Headers = (), *, endless: bool = False) -> None:

@@ -229,15 +229,18 @@ class LocalTransport:
         self._loop = asyncio.get_running_loop()
         return []
 
-    def respond(self, call: int, status: int, headers: Headers, body: bytes | None) -> None:
+    def respond(
+        self, call: int, status: int, headers: Headers, body: bytes | None, *rest: bytes
+    ) -> None:
         """Answer with the complete body, or (None) with a head before writes."""
         response = self._open.get(call)
         if response is None:
             return
         response.begin(status, tuple(headers))
         if body is not None:
-            if body:
-                response.add(body)
+            for part in (body, *rest):
+                if part:
+                    response.add(part)
             self.end(call, is_whole=True)
 
     def write(self, call: int, data: bytes) -> int | None:

@@ -150,9 +150,11 @@ class NativeTransport(HttpTransport):
     # Outbound: gathered in the crate, flushed once per iteration.
 
     @override
-    def respond(self, call: int, status: int, headers: Headers, body: bytes | None) -> None:
+    def respond(
+        self, call: int, status: int, headers: Headers, body: bytes | None, *rest: bytes
+    ) -> None:
         if self._crate is not None:
-            self._crate.respond(call, status, headers, body)
+            self._crate.respond(call, status, headers, body, *rest)
             if not self._is_flush_due:
                 self._flush_soon()
 

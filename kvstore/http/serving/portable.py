@@ -252,9 +252,12 @@ class PortableTransport(HttpTransport):
     # Answers.
 
     @override
-    def respond(self, call: int, status: int, headers: Headers, body: bytes | None) -> None:
+    def respond(
+        self, call: int, status: int, headers: Headers, body: bytes | None, *rest: bytes
+    ) -> None:
         if (connection := self._calls.get(call)) is not None:
-            connection.respond(status, headers, body)
+            whole = b"".join((body, *rest)) if body is not None and rest else body
+            connection.respond(status, headers, whole)
 
     @override
     def write(self, call: int, data: bytes) -> int | None:

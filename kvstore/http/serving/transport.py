@@ -136,8 +136,10 @@ class HttpTransport(Protocol):
         """Listen; return the bound URLs. ConfigError for an address that cannot be bound."""
         ...
 
-    def respond(self, call: int, status: int, headers: Headers, body: bytes | None) -> None:
-        """Answer; ValueError for an invalid header."""
+    def respond(
+        self, call: int, status: int, headers: Headers, body: bytes | None, *rest: bytes
+    ) -> None:
+        """Answer; rest: further parts of a body. ValueError for an invalid header."""
         ...
 
     def write(self, call: int, data: bytes) -> int | None:

@@ -15,11 +15,11 @@ from kvstack.agents.standalone.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import NODE
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CHART = Path(__file__).parent / "chart"
-TIMEOUT_S = 120
-WAIT = ("--wait", "--timeout", "90s")
+TIMEOUT_S = 200
+WAIT = ("--wait", "--timeout", "180s")
 
 
 class Programs:
@@ -121,10 +121,10 @@ def _upgrade(programs: Programs) -> None:
 
 
 def _test(programs: Programs) -> None:
-    assert "Succeeded" in programs.helm("test", "one", "--timeout", "60s")
+    assert "Succeeded" in programs.helm("test", "one", "--timeout", "180s")
     assert programs.get("pod", "one-reaches")["status"]["phase"] == "Succeeded"
     programs.helm("upgrade", "one", str(CHART), "--reuse-values", "--set", "testFails=true", *WAIT)
-    failed = programs.run("helm", "test", "one", "--timeout", "60s")
+    failed = programs.run("helm", "test", "one", "--timeout", "180s")
     assert failed.returncode != 0
     assert programs.get("pod", "one-reaches")["status"]["phase"] == "Failed"
 

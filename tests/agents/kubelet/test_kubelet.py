@@ -446,6 +446,7 @@ def test_a_kubelet_that_was_killed_finds_its_containers_again(tmp_path: Path) ->
         "    sandbox = Sandbox('uid-' + ends, 'p', 'n', 'h', str(root / 'logs'))\n"
         "    await runtime.make_sandbox(sandbox)\n"
         "    wanted = Wanted(sandbox, 'c', 0, 'host', command=['sleep', '1000'])\n"
+        "    await runtime.make_sandbox(sandbox)\n"
         "    await runtime.start(wanted)\n"
         "    print('started', flush=True)\n"
         "    await asyncio.sleep(1000)\n"

@@ -76,9 +76,63 @@ def test_large_clusters_are_not_looked_at_whole(nodes: int, wanted: int) -> None
             {"profiles": [{"plugins": {"score": {"enabled": [{"name": "Nothing"}]}}}]},
             'plugin "Nothing" does not exist',
         ),
+        ({"parallelism": 0}, "parallelism: Invalid value: 0"),
+        ({"leaderElection": {"leases": 1}}, 'unknown field "leaderElection.leases"'),
+        ({"leaderElection": {"leaseDuration": "1 minute"}}, "leaderElection.leaseDuration"),
+        ({"clientConnection": {"burst": "many"}}, "clientConnection.burst: must be of type int"),
+        ({"profiles": [{"colour": 1}]}, r'unknown field "profiles\[0\].colour"'),
+        ({"profiles": [{"plugins": {"paint": {}}}]}, r'"profiles\[0\].plugins.paint"'),
+        ({"profiles": {"schedulerName": "a"}}, "profiles: must be a list"),
+        ({"profiles": [{"percentageOfNodesToScore": 101}]}, "not in valid range"),
+        ({"extenders": [{"urlPrefix": "http://x", "verb": 1}]}, r'"extenders\[0\].verb"'),
     ],
 )
 def test_configurations_that_make_no_sense_are_refused(config: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_configuration(config)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "args", "message"),
+    [
+        ("Paint", {}, 'plugin "Paint" does not exist'),
+        ("ImageLocality", {"x": 1}, "takes none"),
+        ("NodeResourcesFit", {"strategy": {}}, r'unknown field "profiles\[0\].pluginConfig'),
+        ("NodeResourcesFit", {"ignoredResourceGroups": ["a/b"]}, "can't contain '/'"),
+        ("NodeResourcesFit", {"scoringStrategy": {"type": "Most"}}, "must be one of Least"),
+        (
+            "NodeResourcesFit",
+            {"scoringStrategy": {"resources": [{"name": "cpu", "weight": 0}]}},
+            "weight: Invalid value: 0",
+        ),
+        (
+            "NodeResourcesFit",
+            {"scoringStrategy": {"type": "RequestedToCapacityRatio"}},
+            "at least one point",
+        ),
+        ("VolumeBinding", {"shape": [{"utilization": 101, "score": 1}]}, "utilization: Invalid"),
+        ("VolumeBinding", {"shape": [{"utilization": 1, "score": 11}]}, "score: Invalid value: 11"),
+        ("VolumeBinding", {"bindTimeoutSeconds": -1}, "bindTimeoutSeconds"),
+        ("DefaultPreemption", {"minCandidateNodesPercentage": 101}, "Percentage: Invalid"),
+        (
+            "DefaultPreemption",
+            {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0},
+            "cannot both be zero",
+        ),
+        ("InterPodAffinity", {"hardPodAffinityWeight": 101}, "hardPodAffinityWeight"),
+        ("NodeResourcesBalancedAllocation", {"resources": [{"name": "cpu", "weight": 2}]}, "be 1"),
+        ("PodTopologySpread", {"defaultingType": "Mine"}, "must be one of System, List"),
+        ("PodTopologySpread", {"defaultConstraints": [{"maxSkew": 1}]}, "must be empty"),
+        (
+            "PodTopologySpread",
+            {"defaultingType": "List", "defaultConstraints": [{"maxSkew": 0}]},
+            "must be greater than zero",
+        ),
+        ("DynamicResources", {"filterTimeout": "soon"}, "filterTimeout"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(plugin: str, args: Any, message: str) -> None:
+    config = {"profiles": [{"pluginConfig": [{"name": plugin, "args": args}]}]}
     with pytest.raises(ConfigurationError, match=message):
         read_configuration(config)
 

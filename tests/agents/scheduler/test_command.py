@@ -4,8 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.agents.client.leader_election import LeaseName
 from kvstack.agents.scheduler.live import process
-from kvstack.agents.scheduler.live.command_line import TABLE, Flags, read_flags, read_given
+from kvstack.agents.scheduler.live.command_line import (
+    TABLE,
+    Flags,
+    read_flags,
+    read_given,
+    with_election,
+)
 from kvstack.agents.scheduler.live.metrics import Metrics, Sizes
 from kvstack.apiserver.server.settings.command_line import default_value, help_text
 from kvstack.apiserver.server.settings.flag_table import Effect
@@ -21,9 +28,31 @@ def test_flags_are_kube_schedulers() -> None:
     settings = flags_of("--leader-elect=false", "--secure-port", "0", "--kubeconfig=x").settings
     assert (settings.elects, settings.pages.port, settings.kubeconfig) == (False, 0, "x")
     assert flags_of().settings.elects
-    assert not flags_of().settings.is_election_given
     assert flags_of("--leader-elect-lease-duration=1m").settings.terms.duration_s == 60
     assert flags_of("--v=4").settings.log_level == "debug"
+
+
+def test_the_configuration_says_who_leads_unless_flags_do() -> None:
+    election = {
+        "leaderElect": False,
+        "resourceName": "other",
+        "leaseDuration": "1m",
+        "renewDeadline": "40s",
+    }
+    settings = with_election(flags_of("--pod-max-in-unschedulable-pods-duration=1m"), {})
+    assert (settings.elects, settings.lease.name) == (True, "kube-scheduler")
+    config = {"leaderElection": election}
+    settings = with_election(flags_of(), config)
+    assert not settings.elects
+    assert settings.lease == LeaseName("kube-system", "other")
+    assert (settings.terms.duration_s, settings.terms.renew_deadline_s) == (60, 40.0)
+    flags = flags_of("--leader-elect", "--leader-elect-resource-name=mine")
+    settings = with_election(flags, config)
+    assert (settings.elects, settings.lease.name) == (True, "mine")
+    assert settings.terms.duration_s == 60
+    for wrong in ({"leaseDuration": "5s"}, {"resourceLock": "endpoints"}):
+        with pytest.raises(ConfigError, match="leaderElection"):
+            with_election(flags_of(), {"leaderElection": wrong})
 
 
 def test_every_default_can_be_read_and_is_told() -> None:
@@ -65,7 +94,11 @@ def test_metrics_bear_upstreams_names() -> None:
     metrics.attempted("default-scheduler", "scheduled", 0.0015)
     metrics.bound(16, 0.2)
     metrics.preempted(3)
-    sizes = Sizes({"active": 1, "gated": 2}, nodes=3, pods=4, assumed=5)
+    metrics.decided("mine", {"": 1.0, "Filter": 1.5, "Score": 1.75}, is_placed=True)
+    metrics.decided("mine", {"": 1.0, "Filter": 1.5}, is_placed=False)
+    metrics.took("Bind", "mine", 0.25)
+    incoming = {("active", "UnscheduledPodAdd"): 7}
+    sizes = Sizes({"active": 1, "gated": 2}, 3, 4, 5, incoming)
     text = render(metrics.readings(sizes)).decode()
     for line in (
         'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1',
@@ -76,6 +109,17 @@ def test_metrics_bear_upstreams_names() -> None:
         "scheduler_preemption_attempts_total 1",
         'scheduler_preemption_victims_bucket{le="4"} 1',
         'scheduler_pending_pods{queue="gated"} 2',
+        'scheduler_queue_incoming_pods_total{event="UnscheduledPodAdd",queue="active"} 7',
+        *(
+            f'scheduler_framework_extension_point_duration_seconds_sum{{extension_point="{point}",'
+            f'profile="mine",status="{status}"}} {took}'
+            for point, status, took in (
+                ("Filter", "Success", 0.5),
+                ("Filter", "Unschedulable", 0.5),
+                ("Score", "Success", 0.25),
+                ("Bind", "Success", 0.25),
+            )
+        ),
         'scheduler_cache_size{type="assumed_pods"} 5',
     ):
         assert line in text.splitlines()

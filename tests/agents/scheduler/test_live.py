@@ -70,7 +70,7 @@ async def add_pod(cluster: TestCluster, name: str, cpu: str, **spec: Any) -> Non
 
 async def until(read: Callable[[], Awaitable[Any]]) -> Any:
     """Wait until something read is true; return it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (found := await read()):  # noqa: ASYNC110  # the server is asked
             await asyncio.sleep(0.02)
         return found

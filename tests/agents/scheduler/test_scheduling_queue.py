@@ -165,3 +165,24 @@ def test_which_changes_of_claims_help() -> None:
     assert helps({**other, **allocated}, other)  # its devices are free
     assert helps({**other, **allocated}, None)
     assert not helps(other, None)
+
+
+def test_the_queue_counts_why_pods_come_to_which_place() -> None:
+    queue = SchedulingQueue()
+    queue.add(pod("a"), 10.0)
+    queue.add(pod("b", schedulingGates=[{"name": "g"}]), 10.0)
+    refused(queue, 10.0)
+    queue.happened(NODE_ADD, ROOM, 11.0)
+    popped(queue, 11.0)
+    queue.back_unschedulable(queue.waiting("a") or popped(queue, 11.0), set(), 11.0)
+    assert queue.pop(12.0) is None  # its attempt failed: it waits for its back-off
+    popped(queue, 14.0)
+    assert dict(queue.incoming) == {
+        ("active", "UnscheduledPodAdd"): 1,
+        ("gated", "UnscheduledPodAdd"): 1,
+        ("unschedulable", "ScheduleAttemptFailure"): 1,
+        ("backoff", NODE_ADD): 1,
+        ("active", "PopFromBackoffQ"): 1,
+        ("backoff", "ScheduleAttemptFailure"): 1,
+        ("active", "BackoffComplete"): 1,
+    }

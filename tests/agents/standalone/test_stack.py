@@ -27,7 +27,7 @@ from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.support.servers import free_ports
 
 READY_S = 60.0
-STOP_S = 30.0
+STOP_S = 60.0
 
 
 def split(*arguments: str) -> tuple[StackOptions, list[str]]:

@@ -201,7 +201,7 @@ def _authority() -> tuple[bytes, bytes]:
 
 
 async def eventually(
-    condition: Callable[[], Any], *, within_s: float = 20.0, every_s: float = 0.02
+    condition: Callable[[], Any], *, within_s: float = 60.0, every_s: float = 0.02
 ) -> Any:
     """Wait until a condition holds; return what it returns."""
     loop = asyncio.get_running_loop()

@@ -25,7 +25,7 @@ Obj = dict[str, Any]
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 NAME = "v1.agg.io"
-WAIT_S = 20.0
+WAIT_S = 60.0
 STEP_S = 0.02
 RESOURCES = [
     {

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 Obj = dict[str, Any]
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-WAIT_S = 20.0
+WAIT_S = 60.0
 STEP_S = 0.01
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TABS = "/apis/e.com/v1/namespaces/default/tabs"
-WAIT_S = 20.0
+WAIT_S = 60.0
 STEP_S = 0.01
 
 Obj = dict[str, Any]
@@ -129,6 +129,53 @@ async def _check_end(world: World, server: ApiServer) -> None:
     assert (await ask(world, server, "PUT", f"{TABS}/held", found))[0] == 200
     await until(world, server, f"{DEFINITIONS}/tabs.e.com", lambda status, _: status == 404)
     await until(world, server, "/apis/e.com", lambda status, _: status == 404)
+
+
+def test_an_operator_that_has_gone_does_not_hold_its_definition(tmp_path: Path) -> None:
+    """Its webhook would be asked about deletes of its objects, and there is nobody to answer."""
+
+    async def main(world: World) -> None:
+        server = await world.start()
+        await establish(world, server, definition(n={"type": "integer"}))
+        assert (await ask(world, server, "POST", TABS, tab("a", n=1)))[0] == 201
+        rule = {
+            "apiGroups": ["e.com"],
+            "apiVersions": ["*"],
+            "operations": ["DELETE"],
+            "resources": ["*"],
+        }
+        hook = {
+            "name": "gone.e.com",
+            "clientConfig": {"service": {"namespace": "default", "name": "gone"}},
+            "rules": [rule],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+        made = {"metadata": {"name": "gone"}, "webhooks": [hook]}
+        assert (await ask(world, server, "POST", hooks, made))[0] == 201
+        assert (await ask(world, server, "DELETE", f"{TABS}/a"))[0] == 500
+        assert (await ask(world, server, "DELETE", f"{DEFINITIONS}/tabs.e.com"))[0] == 200
+        await until(world, server, f"{DEFINITIONS}/tabs.e.com", lambda status, _: status == 404)
+
+    run(tmp_path, main)
+
+
+def test_a_definition_none_of_whose_versions_is_served_goes(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        server = await world.start()
+        await establish(world, server, definition(n={"type": "integer"}))
+        assert (await ask(world, server, "POST", TABS, tab("a", n=1)))[0] == 201
+        stored = await world.object(server, f"{DEFINITIONS}/tabs.e.com")
+        stored["spec"]["versions"][0]["served"] = False
+        status, answer = await ask(world, server, "PUT", f"{DEFINITIONS}/tabs.e.com", stored)
+        assert status == 200, answer
+        await until(world, server, TABS, lambda status, _: status == 404)
+        assert (await ask(world, server, "DELETE", f"{DEFINITIONS}/tabs.e.com"))[0] == 200
+        await until(world, server, f"{DEFINITIONS}/tabs.e.com", lambda status, _: status == 404)
+        assert (await server.registry.store.get(b"/registry/e.com/tabs/default/a")).kv is None
+
+    run(tmp_path, main)
 
 
 def test_what_is_stored_is_served_by_the_next_server(tmp_path: Path) -> None:

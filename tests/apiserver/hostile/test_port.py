@@ -26,7 +26,7 @@ FUZZ = settings(
 )
 FUZZ_LESS = settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 4))  # a handshake for each
 QUIET_S = 0.05  # a server that has said nothing for so long waits for more
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 # A kube-apiserver answers a resourceVersion that is no number with 500, too.
 KNOWN_FAILURES = (b"strconv.ParseUint", b"streams to kubelets are not served")
 

@@ -1,6 +1,7 @@
 """Requests from HTTP to the store and back: objects, errors, limits, the past."""
 
 import asyncio
+import gzip
 from collections.abc import Awaitable, Callable
 from random import Random
 
@@ -10,7 +11,7 @@ from typing_extensions import override
 
 from kvstack.apiserver.http import encoding
 from kvstack.apiserver.registry.compaction import Compaction
-from kvstack.apiserver.verbs.environment import Settings
+from kvstack.apiserver.verbs.environment import SUFFIXES, Settings
 from kvstore.client.errors import OutcomeUnknownError, UnavailableError
 from tests.apiserver.support.sites import Api, site
 from tests.apiserver.support.virtual_time import run
@@ -82,20 +83,19 @@ def test_a_dry_run_stores_nothing() -> None:
 class Suffixes(Random):
     """Chance that makes the same name twice."""
 
-    def __init__(self) -> None:
-        super().__init__(1)
-        self._next = iter([7, 7, 8])
-
     @override
     def getrandbits(self, k: int, /) -> int:
-        return next(self._next) if k == 64 else super().getrandbits(k)
+        # The ends of many names are drawn at once, the first of them the highest bits.
+        if k != 64 * SUFFIXES:
+            return super().getrandbits(k)
+        return sum(number << (k - 64 * place) for place, number in enumerate([7, 7, 8], 1))
 
 
 def test_generated_names_are_tried_again() -> None:
     """When somebody has them."""
 
     async def story(api: Api) -> None:
-        api.env.random = Suffixes()
+        api.env.random = Suffixes(1)
         body = {"metadata": {"generateName": "x-"}}
         names = [(await api.ask("POST", MAPS, body)).json["metadata"]["name"] for _ in range(2)]
         assert names == ["x-kbbbb", "x-lbbbb"]
@@ -400,5 +400,37 @@ def test_metrics() -> None:
             'apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 4096',
         ):
             assert line in text, line
+
+    told(story)
+
+
+def test_a_list_that_is_asked_for_again_is_the_same_to_the_byte() -> None:
+    """But for the resourceVersion, which is that of the whole store; also compressed, and paged."""
+
+    async def story(api: Api) -> None:
+        for name in ("x", "y"):
+            await api.ask("POST", MAPS, config_map(name, a="v" * 100_000))
+        bodies = [(await api.ask("GET", MAPS)).body for _ in range(4)]
+        assert len(set(bodies)) == 1
+        packed = [await api.ask("GET", MAPS, accept_encoding="gzip") for _ in range(2)]
+        for each in packed:
+            assert each.header("content-encoding") == "gzip"
+            assert gzip.decompress(each.body) == bodies[0]
+        pages = [(await api.ask("GET", f"{MAPS}?limit=1")).json for _ in range(4)]
+        assert pages[0] == pages[3]
+        assert pages[3]["metadata"]["remainingItemCount"] == 1
+        await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+        later = (await api.ask("GET", MAPS)).json
+        before = orjson.loads(bodies[0])
+        assert int(later["metadata"]["resourceVersion"]) > int(
+            before["metadata"]["resourceVersion"]
+        )
+        assert later["items"] == before["items"]
+        await api.ask("DELETE", f"{MAPS}/x")
+        assert [
+            each["metadata"]["name"] for each in (await api.ask("GET", MAPS)).json["items"]
+        ] == ["y"]
+        table = await api.ask("GET", MAPS, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+        assert len(table.json["rows"]) == 1
 
     told(story)

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Kubernetes version:UserWarning"),  # of 1.37 it knows nothing
 ]
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def played(kubeconfig: Path, play: Callable[[Any], Awaitable[None]]) -> None:

@@ -17,7 +17,7 @@ from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock  # noqa: 
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("apiserver-libraries")]
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from kubernetes_asyncio.client.exceptions import ApiException
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("apiserver-libraries")]
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def played(kubeconfig: Path, play: Callable[[Any], Awaitable[None]]) -> None:

@@ -14,6 +14,7 @@ from tests.apiserver.player.scenarios import Scenario
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 CONVERSATIONS = RECORDED / "conversations"
+BESIDE = RECORDED / "beside"
 STORIES = RECORDED / "stories"
 _PARTS = 1 << 16
 

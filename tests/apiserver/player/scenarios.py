@@ -62,8 +62,9 @@ def read_scenarios(path: Path) -> list[Scenario]:
 
 def lacking(scenario: Scenario, target: Target) -> str:
     """Tell what a scenario needs that is not there; empty if it can be played."""
-    if needs := scenario.get("needs"):
-        return ", ".join(needs)
+    missing = [each for each in scenario.get("needs", ()) if each not in target.options.beside]
+    if missing:
+        return ", ".join(missing)
     for step in scenario["steps"]:
         if step.get("action") == "compact" and not target.options.store:
             return "the store's address"

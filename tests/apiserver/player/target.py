@@ -34,6 +34,7 @@ class Options:
     )
     store: str = ""  # URL of its store's JSON gateway, to compact it
     patience_s: float = 20.0  # how long a step is repeated that takes effect a little later
+    beside: frozenset[str] = frozenset()  # programs that run beside it
 
 
 class NoAnswerError(Exception):

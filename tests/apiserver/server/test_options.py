@@ -164,6 +164,9 @@ def test_an_issuer_of_tokens() -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
+        (["--cors-allowed-origins=example.com"], "does not pin to start/end of host"),
+        (["--cors-allowed-origins=^(a$"], "invalid regular expression"),
+        (["--strict-transport-security-directives=forever"], "allowed values: max-age=expireTime"),
         (["--audit-log-format=xml"], "invalid audit log format xml"),
         (["--audit-log-maxage=-1"], "--audit-log-maxage -1 can't be a negative number"),
         (["--audit-log-path=-", "--audit-log-mode=never"], "invalid audit log mode never"),

@@ -28,11 +28,14 @@ WEAKER = (
     Weaker(
         "kubectl has refused pods in a map, whose order is drawn", "kubectl drain", "sorted-words"
     ),
-    Weaker(
-        "it prints data in the order of a map",
-        "kubectl describe cm",
-        "sorted",
-        ("1.28.3", "1.32.5", "1.36.3"),
+    *(
+        Weaker(
+            "it prints data in the order of a map",
+            f"kubectl describe {what}",
+            "sorted",
+            ("1.28.3", "1.32.5", "1.36.3"),
+        )
+        for what in ("cm", "secret", "-f cms.yaml")
     ),
 )
 

@@ -28,7 +28,7 @@ from tests.support.certificates import Authority
 from tests.support.servers import Server, free_ports, ours, running
 
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 60.0
 POLL_S = 0.02
 OURS = (sys.executable, "-m", "kvstack", "apiserver")
 ADMIN_TOKEN = "admin-token"

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.apiserver.support.api_servers import ADMIN_TOKEN, ApiServer, trusting
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class RefusedError(Exception):

@@ -65,12 +65,17 @@ class Kept:
         self.answer = Answer(self, 1, None, is_head=False)  # type: ignore[arg-type]
 
     def respond(
-        self, call: int, status: int, headers: Sequence[tuple[str, str]], body: bytes | None
+        self,
+        call: int,
+        status: int,
+        headers: Sequence[tuple[str, str]],
+        body: bytes | None,
+        *rest: bytes,
     ) -> None:
         """Take the head, and the body of a whole answer."""
         self.status, self.headers = status, list(headers)
         if body is not None:
-            self.body, self.is_over = body, True
+            self.body, self.is_over = b"".join((body, *rest)), True
 
     def write(self, call: int, data: bytes) -> int:
         """Take a part of the body."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.tcp_relay import TcpRelay
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class StoreLinks:

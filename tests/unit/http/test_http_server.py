@@ -16,7 +16,7 @@ from kvstore.runtime.log.line_logger import LineLogger
 from tests.support.http_client import WebSocket, Wire, ask
 from tests.support.http_harness import Pages
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 GET = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

@@ -14,7 +14,7 @@ from kvstore.http.port_requests import PortRequests
 from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.runtime.side_loop import SideLoop
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Port:

@@ -26,7 +26,7 @@ from kvstore.wire.gen import metadata_pb2
 from tests.support.etcd_db_files import Buckets, write, write_planned
 
 INDEX = 77
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def sample(

@@ -25,7 +25,7 @@ from tests.support.file_limits import files_limited_to
 from tests.support.node_harness import Disk, Harness
 
 INDEX = 77
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 LARGE_BYTES = 5000 * 4000  # of values in a large state
 
 

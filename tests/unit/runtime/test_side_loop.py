@@ -17,7 +17,7 @@ from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node_harness import Disk, Harness
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 T = TypeVar("T")
 
 

@@ -12,7 +12,7 @@ from kvstore.server.tracing import SAMPLING_RATE_MAX, Tracing
 from kvstore.wire import rpc
 from tests.support.otlp_collector import Collector, collecting
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
 SAMPLED = {"traceparent": f"00-{TRACE}-{PARENT}-01"}

@@ -19,7 +19,7 @@ from kvstore.storage.snapshots import writer as snapshot_writer
 from kvstore.wire.gen.rpc_pb2 import SnapshotResponse
 from tests.support.etcd_db_files import Buckets, read, sample
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 HEADER = b"\x18\x07"  # ResponseHeader{revision: 7}
 
 

@@ -7,6 +7,7 @@ more; policies with the reinvocation policy IfNeeded that ran before the change 
 """
 
 from collections.abc import Awaitable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,8 +16,9 @@ from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.manifests import Manifests
+from kvstack.apiserver.policy.admission.policies.bound import BoundPolicies
 from kvstack.apiserver.policy.admission.policies.evaluation import (
-    Namespaces,
     Scene,
     Shown,
     scene_bindings,
@@ -24,15 +26,12 @@ from kvstack.apiserver.policy.admission.policies.evaluation import (
 from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
 from kvstack.apiserver.policy.admission.policies.parameters import (
     FindKind,
-    ParameterError,
-    Parameters,
 )
 from kvstack.apiserver.policy.admission.policies.patches import PatchError, applied, patched
 from kvstack.apiserver.policy.admission.policies.store import (
     MUTATING,
     Binding,
     Concerned,
-    Policies,
     Policy,
     is_exempt,
 )
@@ -112,17 +111,17 @@ class MutatingAdmissionPolicy:
         authorizer: Authorizer,
         find: FindKind,
         checks: PolicyChecks,
+        manifests: Manifests | None = None,
     ) -> None:
         """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
         self._checks: Final = checks
-        self._policies: Final = Policies(view, MUTATING)
-        self._namespaces: Final = Namespaces(view, live)
-        self._parameters: Final = Parameters(view, live, find)
+        self._policies: Final = BoundPolicies(view, live, find, MUTATING, manifests)
+        self._has_static: Final = manifests is not None and self.name in manifests.plugins
         self._authorizer: Final = authorizer
 
     def handles(self, operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether policies may be about a resource."""
-        return operation != DELETE and not is_exempt(resource)
+        return operation != DELETE and not is_exempt(resource, has_static=self._has_static)
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Run the policies whose rules match; raises ApiError."""
@@ -136,35 +135,27 @@ class MutatingAdmissionPolicy:
         refusals = _Refusals(request)
         shown = Shown(request)
         answers = Answers(self._authorizer, request.user)
-        for policy, place in concerned:
-            if not await self._namespaces.selects(policy.match, request):
-                continue
-            for binding in policy.bindings:
-                if not await self._is_bound(binding, request):
+        async with aclosing(self._policies.bound(request, concerned)) as found:
+            async for each in found:
+                if each.error is not None:
+                    told = f"failed to configure binding: {each.error}"
+                    refusals.add(each.policy, each.binding, told)
                     continue
-                try:
-                    params = await self._parameters.collect(
-                        policy.spec.get("paramKind"),
-                        binding.spec.get("paramRef"),
-                        request.namespace,
-                    )
-                except ParameterError as error:
-                    refusals.add(policy, binding, f"failed to configure binding: {error}")
-                    continue
-                namespace = await self._namespaces.of(request)
-                for param in params:
+                namespace = await self._policies.namespaces.of(request)
+                for param in each.params:
                     run = _Run(
-                        policy, binding, place, param, namespace, shown, answers, self._checks
+                        each.policy,
+                        each.binding,
+                        each.place,
+                        param,
+                        namespace,
+                        shown,
+                        answers,
+                        self._checks,
                     )
                     await run.all(rounds, refusals)
         rounds.left = json_text.copied(request.object)
         refusals.close()
-
-    async def _is_bound(self, binding: Binding, request: AdmissionRequest) -> bool:
-        found = binding.match
-        if found is None:
-            return True
-        return found.place(request) is not None and await self._namespaces.selects(found, request)
 
 
 @dataclass(slots=True)

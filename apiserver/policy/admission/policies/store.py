@@ -7,7 +7,7 @@ Policies are ordered by name, and so are the bindings of each. A policy without 
 nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvstack.apiserver.cel.admission import (
@@ -19,6 +19,7 @@ from kvstack.apiserver.cel.admission import (
 from kvstack.apiserver.kinds.admission.resource_rules import EXCLUDED
 from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.labels import NOTHING, Selector, SelectorError, from_object
+from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.matching import EQUIVALENT, Rules, is_namespaced
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
 from kvstack.apiserver.policy.expressions.bindings import own_place
@@ -56,9 +57,13 @@ MUTATING: Final = Kinds(
 )
 
 
-def is_exempt(resource: GroupResource) -> bool:
-    """Tell whether no policy looks at a resource, so that a cluster can always be mended."""
-    return resource in _OWN or (resource.group, resource.resource) in EXCLUDED
+def is_exempt(resource: GroupResource, *, has_static: bool = False) -> bool:
+    """Tell whether no policy looks at a resource, so that a cluster can always be mended.
+
+    has_static: whether there may be policies of files, which look at policies, too.
+    """
+    is_own = resource in _OWN and not has_static
+    return is_own or (resource.group, resource.resource) in EXCLUDED
 
 
 class _NamedRules:
@@ -149,6 +154,8 @@ class Policy(NamedTuple):
     declared: Declared
     """What its expressions may name."""
     bindings: tuple[Binding, ...]
+    is_static: bool = False
+    """Whether it stands in a file."""
 
 
 class Concerned(NamedTuple):
@@ -161,9 +168,10 @@ class Concerned(NamedTuple):
 class Policies:
     """All policies of one kind."""
 
-    def __init__(self, view: ObjectView, kinds: Kinds) -> None:
-        """Follow the objects of the view from the first request on."""
+    def __init__(self, view: ObjectView, kinds: Kinds, manifests: Manifests | None = None) -> None:
+        """Follow the objects of the view, and of files, from the first request on."""
         self._view: Final = view
+        self._manifests: Final = manifests or Manifests()
         self._kinds: Final = kinds
         self._policies: list[Policy] | None = None
         self._follows = False
@@ -176,7 +184,10 @@ class Policies:
         if not policies or request.versions is None:
             return ()
         found: list[Concerned] = []
+        is_own = request.resource in _OWN
         for each in policies:
+            if is_own and not each.is_static:
+                continue
             place = each.match.place(request)
             if place is not None:
                 found.append(Concerned(each, place))
@@ -187,23 +198,34 @@ class Policies:
             self._follows = True
             self._view.subscribe(self._kinds.policies, self._changed)
             self._view.subscribe(self._kinds.bindings, self._changed)
-        bindings: dict[str, list[Binding]] = {}
-        for each in self._view.list(self._kinds.bindings):
-            spec = each.get("spec") or {}
-            match = spec.get("matchResources")
-            binding = Binding(
-                each["metadata"]["name"], None if match is None else MatchResources(match), spec
-            )
-            bindings.setdefault(spec.get("policyName", ""), []).append(binding)
+            self._manifests.subscribe(self._kinds.policies, self._changed)
+            self._manifests.subscribe(self._kinds.bindings, self._changed)
+        kinds = self._kinds
         self._policies = [
-            _policy(each, bindings[name])
-            for each in self._view.list(self._kinds.policies)
-            if (name := each["metadata"]["name"]) in bindings
+            *_bound(
+                self._manifests.list(kinds.policies), self._manifests.list(kinds.bindings), True
+            ),
+            *_bound(self._view.list(kinds.policies), self._view.list(kinds.bindings), False),
         ]
         return self._policies
 
-    def _changed(self, _changes: Sequence[Change]) -> None:
+    def _changed(self, _changes: Sequence[Change] = ()) -> None:
         self._policies = None
+
+
+def _bound(policies: Iterable[Obj], given: Iterable[Obj], is_static: bool) -> Iterator[Policy]:  # noqa: FBT001
+    """Yield the policies that have bindings."""
+    bindings: dict[str, list[Binding]] = {}
+    for each in given:
+        spec = each.get("spec") or {}
+        match = spec.get("matchResources")
+        binding = Binding(
+            each["metadata"]["name"], None if match is None else MatchResources(match), spec
+        )
+        bindings.setdefault(spec.get("policyName", ""), []).append(binding)
+    for each in policies:
+        if (name := each["metadata"]["name"]) in bindings:
+            yield _policy(each, bindings[name])._replace(is_static=is_static)
 
 
 def _policy(obj: Obj, bindings: Sequence[Binding]) -> Policy:

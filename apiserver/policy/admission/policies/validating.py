@@ -6,6 +6,7 @@ The first denial is told; all warnings and audit annotations are.
 """
 
 from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +15,9 @@ import orjson
 from kvstack.apiserver.cel.admission import BOOLEANS, TEXTS, TEXTS_OR_NULL
 from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.policy.admission.manifests import Manifests
+from kvstack.apiserver.policy.admission.policies.bound import BoundPolicies
 from kvstack.apiserver.policy.admission.policies.evaluation import (
-    Namespaces,
     Scene,
     Shown,
     scene_bindings,
@@ -23,14 +25,11 @@ from kvstack.apiserver.policy.admission.policies.evaluation import (
 from kvstack.apiserver.policy.admission.policies.metrics import ALLOW, DENY, PolicyChecks
 from kvstack.apiserver.policy.admission.policies.parameters import (
     FindKind,
-    ParameterError,
-    Parameters,
 )
 from kvstack.apiserver.policy.admission.policies.store import (
     VALIDATING,
     Binding,
     Concerned,
-    Policies,
     Policy,
     is_exempt,
 )
@@ -168,17 +167,17 @@ class ValidatingAdmissionPolicy:
         authorizer: Authorizer,
         find: FindKind,
         checks: PolicyChecks,
+        manifests: Manifests | None = None,
     ) -> None:
         """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
         self._checks: Final = checks
-        self._policies: Final = Policies(view, VALIDATING)
-        self._namespaces: Final = Namespaces(view, live)
-        self._parameters: Final = Parameters(view, live, find)
+        self._policies: Final = BoundPolicies(view, live, find, VALIDATING, manifests)
+        self._has_static: Final = manifests is not None and self.name in manifests.plugins
         self._authorizer: Final = authorizer
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether policies may be about a resource."""
-        return not is_exempt(resource)
+        return not is_exempt(resource, has_static=self._has_static)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Ask the policies whose rules match; raises ApiError."""
@@ -189,20 +188,11 @@ class ValidatingAdmissionPolicy:
         verdict = _Verdict(request, self._checks)
         shown = Shown(request)
         answers = Answers(self._authorizer, request.user)
-        for policy, place in concerned:
-            if not await self._namespaces.selects(policy.match, request):
-                continue
-            for binding in policy.bindings:
-                if not await self._is_bound(binding, request):
-                    continue
-                try:
-                    params = await self._parameters.collect(
-                        policy.spec.get("paramKind"),
-                        binding.spec.get("paramRef"),
-                        request.namespace,
-                    )
-                except ParameterError as error:
-                    verdict.misconfigured(policy, binding, error)
+        async with aclosing(self._policies.bound(request, concerned)) as bound:
+            async for each in bound:
+                policy, binding, place = each.policy, each.binding, each.place
+                if each.error is not None:
+                    verdict.misconfigured(policy, binding, each.error)
                     continue
                 try:
                     objects = await shown.objects(place)
@@ -210,19 +200,13 @@ class ValidatingAdmissionPolicy:
                     text = f"failed to convert object version: {error}"
                     verdict.misconfigured(policy, binding, text)
                     continue
-                namespace = await self._namespaces.of(request)
-                for param in params:
+                namespace = await self._policies.namespaces.of(request)
+                for param in each.params:
                     bindings = scene_bindings(request, place, objects, param, namespace, answers)
                     began_ns = self._checks.now_ns()
                     found = await answers.settled(partial(_findings, policy, bindings))
                     verdict.add(policy, binding, found, began_ns)
         verdict.close()
-
-    async def _is_bound(self, binding: Binding, request: AdmissionRequest) -> bool:
-        match = binding.match
-        if match is None:
-            return True
-        return match.place(request) is not None and await self._namespaces.selects(match, request)
 
 
 def _findings(policy: Policy, bindings: dict[str, Any]) -> _Findings:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from kvstack.apiserver.kinds.admission.resource_rules import EXCLUDED
 from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.objects.labels import NOTHING, Selector, SelectorError, from_object
+from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.matching import Rules, is_namespaced
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
 from kvstack.apiserver.policy.ports import Change, ObjectView
@@ -40,9 +41,13 @@ _TIMEOUT_S: Final = 10
 _SAFE_ON_DRY_RUN: Final = frozenset(("None", "NoneOnDryRun"))
 
 
-def is_exempt(resource: GroupResource) -> bool:
-    """Tell whether no webhook is asked about a resource, so that a cluster can always be mended."""
-    return resource in _OWN or (resource.group, resource.resource) in EXCLUDED
+def is_exempt(resource: GroupResource, *, has_static: bool = False) -> bool:
+    """Tell whether no webhook is asked about a resource, so that a cluster can always be mended.
+
+    has_static: whether there may be webhooks of files, which are asked about webhooks, too.
+    """
+    is_own = resource in _OWN and not has_static
+    return is_own or (resource.group, resource.resource) in EXCLUDED
 
 
 class Hook(NamedTuple):
@@ -65,6 +70,8 @@ class Hook(NamedTuple):
     namespaces: Selector
     objects: Selector
     conditions: tuple[Obj, ...]
+    is_static: bool = False
+    """Whether it stands in a file."""
 
 
 class Concerned(NamedTuple):
@@ -77,9 +84,12 @@ class Concerned(NamedTuple):
 class Hooks:
     """All webhooks of one type."""
 
-    def __init__(self, view: ObjectView, resource: GroupResource) -> None:
-        """Follow the configurations of the view from the first request on."""
+    def __init__(
+        self, view: ObjectView, resource: GroupResource, manifests: Manifests | None = None
+    ) -> None:
+        """Follow the configurations of the view, and of files, from the first request on."""
         self._view: Final = view
+        self._manifests: Final = manifests or Manifests()
         self._resource: Final = resource
         self._hooks: list[Hook] | None = None
         self._found: dict[tuple[object, ...], list[Concerned]] = {}
@@ -100,7 +110,10 @@ class Hooks:
             if len(self._found) >= _FOUND_MAX:
                 self._found.clear()
             found = []
+            is_own = request.resource in _OWN
             for each in hooks:
+                if is_own and not each.is_static:
+                    continue
                 place = each.rules.place(
                     request.operation,
                     versions.places,
@@ -116,15 +129,22 @@ class Hooks:
         if not self._follows:
             self._follows = True
             self._view.subscribe(self._resource, self._changed)
+            self._manifests.subscribe(self._resource, self._changed)
         self._found.clear()
         hooks: list[Hook] = []
-        for configuration in self._view.list(self._resource):
-            for each in configuration.get("webhooks") or ():
-                hooks.append(_hook(configuration["metadata"]["name"], each, len(hooks)))
+        for configurations, is_static in (
+            (self._manifests.list(self._resource), True),
+            (self._view.list(self._resource), False),
+        ):
+            for configuration in configurations:
+                name = configuration["metadata"]["name"]
+                for each in configuration.get("webhooks") or ():
+                    hook = _hook(name, each, len(hooks))
+                    hooks.append(hook._replace(is_static=is_static))
         self._hooks = hooks
         return hooks
 
-    def _changed(self, _changes: Sequence[Change]) -> None:
+    def _changed(self, _changes: Sequence[Change] = ()) -> None:
         self._hooks = None
 
 

@@ -22,6 +22,7 @@ from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.objects.text.go_text import quote
 from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
 from kvstack.apiserver.policy.admission.webhooks.calls import Caller, FailedOpenError, request_of
 from kvstack.apiserver.policy.admission.webhooks.hooks import (
@@ -59,13 +60,18 @@ class WebhookParts:
     conditions: Conditions
     metrics: WebhookMetrics
     logger: Logger
+    manifests: Manifests = field(default_factory=Manifests)
+    """Configurations that stand in files."""
 
 
 class _Plugin:
     """What both have in common."""
 
+    name = ""
+
     def __init__(self, parts: WebhookParts, resource: GroupResource) -> None:
-        self._hooks: Final = Hooks(parts.view, resource)
+        self._hooks: Final = Hooks(parts.view, resource, parts.manifests)
+        self._has_static: Final = self.name in parts.manifests.plugins
         self._selection: Final = Selection(parts.view, parts.live)
         self._conditions: Final = parts.conditions
         self._caller: Final = Caller(
@@ -79,12 +85,14 @@ class _Plugin:
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether webhooks may be asked about a resource."""
-        return not is_exempt(resource)
+        return not is_exempt(resource, has_static=self._has_static)
 
-    async def _is_called(self, hook: Hook, shown: "_Shown") -> bool:
+    async def _is_called(self, hook: Hook, place: Place, shown: "_Shown") -> bool:
+        """Tell whether a webhook is to be called, and show the objects in its version if so."""
         request = shown.request
         if not await self._selection.selects(hook, request):
             return False
+        await shown.turn_to(place)
         if not hook.conditions:
             return True
         new, old = shown.objects
@@ -180,8 +188,7 @@ class MutatingAdmissionWebhook(_Plugin):
             rounds.require()
         shown = _Shown(request)
         for hook, place in concerned:
-            await shown.turn_to(place)
-            if not await self._is_called(hook, shown):
+            if not await self._is_called(hook, place, shown):
                 continue
             if is_again and hook.position not in rounds.again:
                 continue
@@ -264,16 +271,18 @@ class ValidatingAdmissionWebhook(_Plugin):
         super().__init__(parts, VALIDATING)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Ask the webhooks whose rules match."""
-        concerned = self._hooks.concerned(request)
-        return self._ask(request, concerned) if concerned else None
+        """Ask the webhooks whose rules and selectors match."""
+        selects = self._selection.selects_at_once
+        for hook, _ in self._hooks.concerned(request):
+            if selects(hook, request) is not False:
+                return self._ask(request, self._hooks.concerned(request))
+        return None
 
     async def _ask(self, request: AdmissionRequest, concerned: Iterable[Concerned]) -> None:
         shown = _Shown(request)
         wanted: list[tuple[Hook, bytes]] = []
         for hook, place in concerned:
-            await shown.turn_to(place)
-            if await self._is_called(hook, shown):
+            if await self._is_called(hook, place, shown):
                 wanted.append((hook, shown.text(place)))
         if len(wanted) == 1:
             await self._call(request, *wanted[0], 0)

@@ -44,21 +44,27 @@ class Selection:
 
     async def selects(self, hook: Hook, request: AdmissionRequest) -> bool:
         """Tell whether the selectors of a webhook match; raises ApiError."""
+        found = self.selects_at_once(hook, request)
+        if found is None:
+            await self._live.catch_up()
+            found = self.selects_at_once(hook, request)
+        if found is None:
+            raise status.not_found(NAMESPACES, request.namespace or request.name)
+        return found
+
+    def selects_at_once(self, hook: Hook, request: AdmissionRequest) -> bool | None:
+        """Tell whether the selectors match; None: the namespace is not known yet."""
         if needs_namespace(hook.namespaces, request):
-            labels = await self._namespace_labels(request)
+            labels = self._namespace_labels(request)
+            if labels is None:
+                return None
             if not hook.namespaces.matches(labels):
                 return False
         return is_of_object(hook.objects, request)
 
-    async def _namespace_labels(self, request: AdmissionRequest) -> Mapping[str, str]:
+    def _namespace_labels(self, request: AdmissionRequest) -> Mapping[str, str] | None:
         labels = own_labels(request)
         if labels is not None:
             return labels
-        name = request.namespace or request.name
-        found = self._view.get(NAMESPACES, "", name)
-        if found is None:
-            await self._live.catch_up()
-            found = self._view.get(NAMESPACES, "", name)
-        if found is None:
-            raise status.not_found(NAMESPACES, name)
-        return labels_of(found)
+        found = self._view.get(NAMESPACES, "", request.namespace or request.name)
+        return None if found is None else labels_of(found)

@@ -220,6 +220,23 @@ def test_versions_are_ordered_by_stability_and_number() -> None:
     assert sorted(set(ordered), key=version_rank) == ordered
 
 
+def test_authorities_that_cannot_be_read_hold_a_definition_up() -> None:
+    made = definition()
+    client = {"url": "https://a", "caBundle": "bm8gY2VydGlmaWNhdGU="}
+    webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
+    made["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    held = with_names(made, [], NOW)
+    assert not is_true(held, ESTABLISHED)
+    assert is_true(held, NAMES_ACCEPTED)
+    [told] = [each for each in held["status"]["conditions"] if each["type"] == ESTABLISHED]
+    assert (told["reason"], told["message"]) == (
+        "InvalidCABundle",
+        "The conversion webhook CABundle is invalid",
+    )
+    del held["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
+    assert is_true(with_names(held, [], NOW), ESTABLISHED)
+
+
 def test_names_that_others_have_are_not_given() -> None:
     first = with_names(definition(singular="tab", shortNames=["t"]), [], NOW)
     assert is_true(first, ESTABLISHED)
@@ -366,3 +383,7 @@ def test_components_say_what_every_resource_has() -> None:
         {"group": "a.e.com", "kind": "Tab", "version": "v1"}
     ]
     assert listed["properties"]["items"]["items"]["$ref"].endswith("com.e.a.v1.Tab")
+    assert "x-kubernetes-selectable-fields" not in own
+    found = components_of("a.e.com", "v1", "Tab", "Tabs", schema(n=TEXT), ["spec.n"])
+    for each in found.values():
+        assert each["x-kubernetes-selectable-fields"] == [{"fieldPath": "spec.n"}]

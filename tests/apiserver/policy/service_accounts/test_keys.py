@@ -138,3 +138,37 @@ def test_keys_elsewhere() -> None:
 def test_issuers_that_cannot_be_published(issuer: str) -> None:
     with pytest.raises(ValueError, match="issuer URL"):
         documents(issuer, [], "a:1")
+
+
+def rsa_pem(*numbers: int) -> bytes:
+    """Return a private key in PKCS #1 of numbers that need not belong together."""
+
+    def tagged(tag: int, data: bytes) -> bytes:
+        size = len(data).to_bytes((len(data).bit_length() + 7) // 8, "big")
+        length = size if len(data) < 0x80 else bytes((0x80 | len(size),)) + size
+        return bytes((tag,)) + length + data
+
+    integers = [each.to_bytes(each.bit_length() // 8 + 1, "big") for each in (0, *numbers)]
+    der = tagged(0x30, b"".join(tagged(2, each) for each in integers))
+    text = base64.encodebytes(der)
+    return b"-----BEGIN RSA PRIVATE KEY-----\n%b-----END RSA PRIVATE KEY-----\n" % text
+
+
+@pytest.mark.parametrize("wrong", [None, "n", "p", "q", "one"])
+def test_an_rsa_key_whose_parts_do_not_belong_together_is_refused(wrong: str | None) -> None:
+    good, other = (rsa_key(each).private_numbers() for each in (0, 1))
+    n, p, q = good.public_numbers.n, good.p, good.q
+    if wrong == "n":
+        n = other.public_numbers.n
+    elif wrong == "p":
+        p = other.p
+    elif wrong == "q":
+        q = other.q
+    elif wrong == "one":
+        p, q = n, 1
+    pem = rsa_pem(n, good.public_numbers.e, good.d, p, q, good.dmp1, good.dmq1, good.iqmp)
+    if wrong is None:
+        assert SigningKey(pem).public.id == SigningKey(private_pem(rsa_key(0))).public.id
+        return
+    with pytest.raises(UnusableKeyError, match="a rsa private key cannot be read: "):
+        SigningKey(pem)

@@ -20,7 +20,7 @@ Obj = dict[str, Any]
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
 SCALERS = "namespaces/default/horizontalpodautoscalers"
-WAIT_S = 20.0
+WAIT_S = 60.0
 STEP_S = 0.01
 
 
