@@ -29,6 +29,7 @@ from kvstack.agents.kubelet.static_pods import (
     is_mirror_of,
     mirror_of,
 )
+from kvstack.apiserver.objects.status import ApiError
 from tests.agents.kubelet.pods.test_worker import pod
 
 if TYPE_CHECKING:
@@ -328,6 +329,41 @@ def test_images_are_pulled_as_policies_say() -> None:
         assert await ensure("none:1", "Always") == "id of none:1"
         assert [reason for reason, _ in events][:3] == ["Pulled", "ErrImageNeverPull", "Failed"]
         assert events[-1][1].startswith('Successfully pulled image "none:1" in 0s')
+
+    asyncio.run(main())
+
+
+class NoSecrets:
+    """An API without secrets."""
+
+    async def get(self, *_names: object) -> Object:
+        raise ApiError({"code": 404, "message": "there is none"})
+
+
+def test_secrets_that_are_missing_are_told_when_a_pull_fails() -> None:
+    async def main() -> None:
+        store = Store()
+        events: list[tuple[str, str]] = []
+        manager = ImageManager(
+            cast("Api", NoSecrets()),
+            cast("Runtime", store),
+            HandClock(),
+            lambda _pod, _name, _type, reason, text: events.append((reason, text)),
+        )
+        obj: Object = pod()
+        obj["spec"]["imagePullSecrets"] = [{"name": "one"}, {"name": "two"}]
+        container = {"name": "c", "image": "a:1", "imagePullPolicy": "Always"}
+        await manager.ensure(obj, container)
+        reasons = [reason for reason, _ in events]
+        assert reasons == ["Pulling", "Pulled"]
+        store.fails = True
+        with pytest.raises(StartError):
+            await manager.ensure(obj, container)
+        text = (
+            "Unable to retrieve some image pull secrets (one, two); "
+            "attempting to pull the image may not succeed."
+        )
+        assert ("FailedToRetrieveImagePullSecret", text) in events
 
     asyncio.run(main())
 
