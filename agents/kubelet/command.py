@@ -191,6 +191,7 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         node_names(configuration),
         configuration["seccompDefault"],
         configuration["podPidsLimit"],
+        seconds(configuration["crashLoopBackOff"], "maxContainerRestartPeriod"),
         StaticSettings(Path(static) if static else None, configuration["staticPodURL"]),
         seconds(configuration, "fileCheckFrequency"),
         reserved,

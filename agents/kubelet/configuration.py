@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.kubelet.evictions import CONDITIONS, amount_of
+from kvstack.agents.kubelet.pods.restarts import MAX_S
 from kvstack.apiserver.objects.durations import DurationError, parse
 
 Object: TypeAlias = dict[str, Any]
@@ -76,6 +77,7 @@ DEFAULTS: Final[Object] = {
     "registerWithTaints": [],
     "providerID": "",
     "seccompDefault": False,
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "5m0s"},
 }
 """What has an effect here."""
 
@@ -97,7 +99,7 @@ _IGNORED_NAMES: Final = """
     kernelMemcgNotification logging enableSystemLogHandler enableSystemLogQuery
     shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
     reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
-    memoryReservationPolicy localStorageCapacityIsolation tracing crashLoopBackOff
+    memoryReservationPolicy localStorageCapacityIsolation tracing
     userNamespaces failCgroupV1 enforceNodeAllocatable reservedSystemCPUs
     systemReservedCgroup kubeReservedCgroup staticPodURLHeader showHiddenMetricsForVersion
     imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist
@@ -178,7 +180,7 @@ def read_configuration(obj: Object) -> Object:
 
 
 def _is_nested(name: str) -> bool:
-    return name in ("authentication", "authorization")
+    return name in ("authentication", "authorization", "crashLoopBackOff")
 
 
 def merged(one: Object, other: Object) -> Object:
@@ -274,7 +276,20 @@ def _check_evictions(found: Object) -> None:
             raise ConfigurationFileError(f"evictionSoftGracePeriod: {signal}: {error}") from error
 
 
+def _check_back_off(found: Object) -> None:
+    text = str(found["crashLoopBackOff"].get("maxContainerRestartPeriod"))
+    try:
+        period_s = parse(text) / 1e9
+    except DurationError as error:
+        raise ConfigurationFileError(f"crashLoopBackOff: {error}") from error
+    if not 1 <= period_s <= MAX_S:
+        raise ConfigurationFileError(
+            f"crashLoopBackOff.maxContainerRestartPeriod: {text}: from 1s to {MAX_S:g}s"
+        )
+
+
 def _check(found: Object) -> None:
+    _check_back_off(found)
     _check_evictions(found)
     for name in sorted(_DURATIONS):
         try:

@@ -25,6 +25,9 @@ OnEvent: TypeAlias = Callable[[Object, str, str, str, str], None]
 _BACK_OFF_S: Final = 10.0
 _BACK_OFF_MAX_S: Final = 300.0
 _PRESENT: Final = 'Container image "{}" already present on machine and can be accessed by the pod'
+_NO_SECRET: Final = (
+    "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed."
+)
 _NOT_FOUND: Final = 404
 _FORBIDDEN: Final = 403
 
@@ -94,7 +97,7 @@ class ImageManager:
             self._on_event(pod, name, "Normal", "BackOff", text)
             raise StartError("ImagePullBackOff", f"{text}: ErrImagePull: {wait.message}")
         self._on_event(pod, name, "Normal", "Pulling", f'Pulling image "{image}"')
-        credentials = await self._credentials(pod, image)
+        credentials, missing = await self._credentials(pod, image)
         async with self._pulling:
             begun = self._clock.now_s()
             try:
@@ -104,6 +107,9 @@ class ImageManager:
                 self._waits[key] = _Wait(self._clock.now_s(), longer, error.message)
                 text = f'Failed to pull image "{image}": {error.message}'
                 self._on_event(pod, name, "Warning", "Failed", text)
+                if missing:
+                    text = _NO_SECRET.format(", ".join(missing))
+                    self._on_event(pod, "", "Warning", "FailedToRetrieveImagePullSecret", text)
                 raise
         self._waits.pop(key, None)
         done = self._clock.now_s()
@@ -115,12 +121,15 @@ class ImageManager:
         self._on_event(pod, name, "Normal", "Pulled", text)
         return found
 
-    async def _credentials(self, pod: Object, image: str) -> list[Mapping[str, str]]:
-        """Return what a pod's secrets hold for the registry of an image."""
+    async def _credentials(
+        self, pod: Object, image: str
+    ) -> tuple[list[Mapping[str, str]], list[str]]:
+        """Return what a pod's secrets hold for the registry of an image, and those not there."""
         registry = image.partition("/")[0]
         if "." not in registry and ":" not in registry and registry != "localhost":
             registry = "docker.io"
         found: list[Mapping[str, str]] = []
+        missing: list[str] = []
         for reference in pod["spec"].get("imagePullSecrets") or ():
             try:
                 secret = await self._api.get(
@@ -129,9 +138,10 @@ class ImageManager:
             except ApiError as error:
                 if error.code not in (_NOT_FOUND, _FORBIDDEN):
                     raise
-                continue  # it matters only if the pull fails, which is told
-            found += credentials_of(secret, registry)
-        return found
+                missing.append(reference["name"])  # it matters only if the pull fails
+            else:
+                found += credentials_of(secret, registry)
+        return found, missing
 
 
 def _milliseconds(seconds: float) -> str:

@@ -41,6 +41,7 @@ from kvstack.agents.kubelet.pods.admission import (
     victims,
 )
 from kvstack.agents.kubelet.pods.environment import Addresses
+from kvstack.agents.kubelet.pods.restarts import MAX_S
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, NodeSettings, is_critical
 from kvstack.agents.kubelet.pods.status import refused_status
 from kvstack.agents.kubelet.pods.worker import is_ended
@@ -87,6 +88,8 @@ class KubeletOptions:
     seccomp_default: bool = False
     pids_max: int = -1
     """Processes of a pod; -1: as many as it likes."""
+    back_off_max_s: float = MAX_S
+    """Of containers that crash."""
     static: StaticSettings = field(default_factory=StaticSettings)
     static_every_s: float = 20.0
     reserved: dict[str, str] = field(default_factory=dict)
@@ -350,7 +353,8 @@ class Kubelet:
         uid = pod["metadata"]["uid"]
         lost = lost_containers(pod, self._clock.now_s())
         runs_already = {each.id for each in self.runtime.of_pod(uid)}
-        record = PodRecord(uid, [each for each in lost if each.id not in runs_already])
+        told = [each for each in lost if each.id not in runs_already]
+        record = PodRecord(uid, told, self.options.back_off_max_s)
         refused = None
         if not runs_already and not is_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
             refused = self._refusal(pod)

@@ -18,6 +18,7 @@ from kvstack.agents.kubelet.hooks import run_hook
 from kvstack.agents.kubelet.image_manager import ImageManager
 from kvstack.agents.kubelet.pods.environment import Addresses, ConfigurationError, Objects
 from kvstack.agents.kubelet.pods.probes import LIVENESS, READINESS, STARTUP, failed_probe
+from kvstack.agents.kubelet.pods.restarts import MAX_S, BackOff
 from kvstack.agents.kubelet.pods.sandboxes import (
     NodeSettings,
     containers_of,
@@ -67,10 +68,10 @@ class Stopping(NamedTuple):
 class PodRecord:
     """What is known of one pod besides its object."""
 
-    def __init__(self, uid: str, lost: list[Container]) -> None:
+    def __init__(self, uid: str, lost: list[Container], back_off_max_s: float = MAX_S) -> None:
         """lost: containers of an earlier kubelet that are only told of."""
         self.uid = uid
-        self.memory = Memory()
+        self.memory = Memory(BackOff(back_off_max_s))
         self.lost = lost
         self.stopping: dict[str, Stopping] = {}
         self.told: Object | None = None

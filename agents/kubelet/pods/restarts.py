@@ -49,8 +49,9 @@ def _matching(container: Object, exit_code: int) -> str:
 class BackOff:
     """How long containers of one pod wait before they start again, by name."""
 
-    def __init__(self) -> None:
-        """Remember nothing."""
+    def __init__(self, max_s: float = MAX_S) -> None:
+        """Remember nothing; max_s: the longest wait."""
+        self._max_s = max_s
         self._waits: dict[str, tuple[float, float]] = {}  # seconds, since when
 
     def rest_s(self, name: str, finished_s: float, now_s: float) -> float:
@@ -68,6 +69,6 @@ class BackOff:
         """A container starts again: the next wait is longer."""
         known = self._waits.get(name)
         if known is None or finished_s - known[1] > _FORGOTTEN_AFTER_S:
-            self._waits[name] = (INITIAL_S, now_s)
+            self._waits[name] = (min(INITIAL_S, self._max_s), now_s)
         else:
-            self._waits[name] = (min(known[0] * 2, MAX_S), now_s)
+            self._waits[name] = (min(known[0] * 2, self._max_s), now_s)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.agents.kubelet.server import interfaces
+from kvstack.agents.kubelet.server.interfaces import Traffic
 from kvstack.agents.kubelet.server.stats import Sample
 
 if TYPE_CHECKING:
@@ -84,15 +86,13 @@ def container_metrics(sample: Sample) -> str:
     page.add("container_cpu_usage_seconds_total", "counter", sample.machine.cpu_ns / 1e9, root)
     memory = sample.machine.working_set_bytes
     page.add("container_memory_working_set_bytes", "gauge", memory, root)
-    for name, got, bad, sent, lost in sample.machine.network:
-        labels = {**root, "interface": name}
-        for what, value in (
-            ("receive_bytes", got),
-            ("receive_errors", bad),
-            ("transmit_bytes", sent),
-            ("transmit_errors", lost),
-        ):
-            page.add(f"container_network_{what}_total", "counter", value, labels)
+    for one in interfaces.of_node(sample.machine.traffic):
+        _add_traffic(page, root, one)
+    for uid, (namespace, pod) in names.items():
+        own = interfaces.of_pod(sample.machine.traffic, uid)
+        if own is not None:
+            labels = {"id": f"/kubepods/pod{uid}", "namespace": namespace, "pod": pod}
+            _add_traffic(page, {**root, **labels}, own)
     for each in sample.usage:
         container = each.container
         namespace, pod = names.get(container.pod_uid, ("", ""))
@@ -116,6 +116,17 @@ def container_metrics(sample: Sample) -> str:
         ):
             page.add(f"container_{measure}", kind, amount, labels)
     return page.text()
+
+
+def _add_traffic(page: "_Page", labels: Mapping[str, str], traffic: Traffic) -> None:
+    named = {**labels, "interface": traffic.name}
+    for what, value in (
+        ("receive_bytes", traffic.received_bytes),
+        ("receive_errors", traffic.received_errors),
+        ("transmit_bytes", traffic.sent_bytes),
+        ("transmit_errors", traffic.sent_errors),
+    ):
+        page.add(f"container_network_{what}_total", "counter", value, named)
 
 
 def kubelet_metrics(kubelet: "Kubelet") -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.runtime.runtime import Usage
+from kvstack.agents.kubelet.server import interfaces
+from kvstack.agents.kubelet.server.interfaces import Traffic
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.kubelet import Kubelet
@@ -34,8 +36,8 @@ class Machine(NamedTuple):
     working_set_bytes: int
     available_bytes: int
     rss_bytes: int
-    network: Sequence[tuple[str, int, int, int, int]]
-    """Name, bytes and errors received, bytes and errors sent."""
+    traffic: Sequence[Traffic]
+    """Of all interfaces."""
     processes: int
     processes_max: int
 
@@ -95,12 +97,6 @@ def _machine() -> Machine:
         for name, _, text in (line.partition(":") for line in lines)
     }
     used = memory["MemTotal"] - memory["MemFree"]
-    network = []
-    for line in Path("/proc/net/dev").read_text().splitlines()[2:]:
-        name, _, rest = line.partition(":")
-        numbers = [int(each) for each in rest.split()]
-        if name.strip() != "lo":
-            network.append((name.strip(), numbers[0], numbers[2], numbers[8], numbers[10]))
     running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     return Machine(
         busy * 1_000_000_000 // ticks,
@@ -108,7 +104,7 @@ def _machine() -> Machine:
         memory["MemTotal"] - memory["MemAvailable"],
         memory["MemAvailable"],
         memory.get("AnonPages", 0),
-        network,
+        interfaces.read(Path("/proc/net/dev").read_text()),
         running,
         int(Path("/proc/sys/kernel/pid_max").read_text()),
     )
@@ -157,7 +153,7 @@ def summary(sample: Sample, *, only_cpu_and_memory: bool = False) -> Object:
     if not only_cpu_and_memory:
         disk = _file_system(now, root)
         node |= {
-            "network": _network(now, machine),
+            "network": _network(now, interfaces.of_node(machine.traffic)),
             "fs": disk,
             "runtime": {"imageFs": disk, "containerFs": disk},
             "rlimit": {
@@ -170,10 +166,10 @@ def summary(sample: Sample, *, only_cpu_and_memory: bool = False) -> Object:
     return {"node": node, "pods": pods}
 
 
-def _network(now: str, machine: Machine) -> Object:
+def _network(now: str, traffic: Sequence[Traffic]) -> Object:
     shown = [
         {"name": name, "rxBytes": got, "rxErrors": bad, "txBytes": sent, "txErrors": lost}
-        for name, got, bad, sent, lost in machine.network
+        for name, got, bad, sent, lost in traffic
     ]
     return {"time": now, **(shown[0] if shown else {"name": ""}), "interfaces": shown}
 
@@ -205,6 +201,9 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
         ids = [each.container.id for each in used]
         found["cpu"] = _cpu(sample, now, sum(each.cpu_ns for each in used), ids)
         found["memory"] = _memory(now, used)
+    own = interfaces.of_pod(sample.machine.traffic, meta["uid"])
+    if not only_cpu_and_memory and own is not None:
+        found["network"] = _network(now, [own])
     if not only_cpu_and_memory and directory.is_dir():
         found["volume"] = list(_volumes(pod, directory, now))
         taken = size_of(directory)

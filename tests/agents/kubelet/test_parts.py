@@ -29,6 +29,7 @@ from kvstack.agents.kubelet.static_pods import (
     is_mirror_of,
     mirror_of,
 )
+from kvstack.apiserver.objects.status import ApiError
 from tests.agents.kubelet.pods.test_worker import pod
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def test_a_configuration_and_flags_over_it() -> None:
             "client-ca-file": "/ca",
             "cluster-dns": "10.0.0.10,10.0.0.11",
             "eviction-hard": "memory.available<5%",
+            "eviction-soft": "memory.available<10%",
+            "eviction-soft-grace-period": "memory.available=1m30s",
             "register-with-taints": "a=b:NoSchedule,c:NoExecute",
         },
     )
@@ -94,6 +97,8 @@ def test_a_configuration_and_flags_over_it() -> None:
     assert found["authentication"]["webhook"]["enabled"]
     assert found["clusterDNS"] == ["10.0.0.10", "10.0.0.11"]
     assert found["evictionHard"] == {"memory.available": "5%"}
+    assert found["evictionSoft"] == {"memory.available": "10%"}
+    assert found["evictionSoftGracePeriod"] == {"memory.available": "1m30s"}
     assert found["registerWithTaints"] == [
         {"key": "a", "value": "b", "effect": "NoSchedule"},
         {"key": "c", "effect": "NoExecute"},
@@ -113,6 +118,19 @@ def test_a_configuration_and_flags_over_it() -> None:
         ({}, {"max-pods": "many"}, "--max-pods many: a number"),
         ({}, {"anonymous-auth": "1"}, "--anonymous-auth 1: true or false"),
         ({}, {"kube-reserved": "cpu"}, "--kube-reserved cpu: NAME=VALUE"),
+        (
+            {},
+            {"eviction-soft": "memory.available<1Gi"},
+            "grace period must be specified for the soft eviction threshold memory.available",
+        ),
+        ({"evictionHard": {"mood": "10%"}}, {}, 'evictionHard: unsupported eviction signal "mood"'),
+        ({"evictionHard": {"pid.available": "some"}}, {}, "evictionHard: pid.available: some: "),
+        ({"evictionSoftGracePeriod": {"pid.available": "1"}}, {}, "evictionSoftGracePeriod: pid"),
+        (
+            {"crashLoopBackOff": {"maxContainerRestartPeriod": "10m"}},
+            {},
+            "crashLoopBackOff.maxContainerRestartPeriod: 10m: from 1s to 300s",
+        ),
     ],
 )
 def test_configurations_that_cannot_be_meant(obj: Object, flags: Object, text: str) -> None:
@@ -311,6 +329,41 @@ def test_images_are_pulled_as_policies_say() -> None:
         assert await ensure("none:1", "Always") == "id of none:1"
         assert [reason for reason, _ in events][:3] == ["Pulled", "ErrImageNeverPull", "Failed"]
         assert events[-1][1].startswith('Successfully pulled image "none:1" in 0s')
+
+    asyncio.run(main())
+
+
+class NoSecrets:
+    """An API without secrets."""
+
+    async def get(self, *_names: object) -> Object:
+        raise ApiError({"code": 404, "message": "there is none"})
+
+
+def test_secrets_that_are_missing_are_told_when_a_pull_fails() -> None:
+    async def main() -> None:
+        store = Store()
+        events: list[tuple[str, str]] = []
+        manager = ImageManager(
+            cast("Api", NoSecrets()),
+            cast("Runtime", store),
+            HandClock(),
+            lambda _pod, _name, _type, reason, text: events.append((reason, text)),
+        )
+        obj: Object = pod()
+        obj["spec"]["imagePullSecrets"] = [{"name": "one"}, {"name": "two"}]
+        container = {"name": "c", "image": "a:1", "imagePullPolicy": "Always"}
+        await manager.ensure(obj, container)
+        reasons = [reason for reason, _ in events]
+        assert reasons == ["Pulling", "Pulled"]
+        store.fails = True
+        with pytest.raises(StartError):
+            await manager.ensure(obj, container)
+        text = (
+            "Unable to retrieve some image pull secrets (one, two); "
+            "attempting to pull the image may not succeed."
+        )
+        assert ("FailedToRetrieveImagePullSecret", text) in events
 
     asyncio.run(main())
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.agents.kubelet.pods.restarts import BackOff
 from kvstack.agents.kubelet.pods.worker import Memory, Plan, not_started, step
 from kvstack.agents.kubelet.runtime.runtime import Container
 
@@ -215,3 +216,11 @@ def test_a_pod_that_has_ended_gets_no_other_sandbox(policy: str, code: int) -> N
     before = (container("i", 0), container("a", code))
     plan = step(pod(init("i"), policy=policy), before, Memory(), NOW, has_sandbox=False)
     assert plan.is_over
+
+
+def test_the_longest_wait_may_be_shorter() -> None:
+    back_off, waits = BackOff(25.0), []
+    for number in range(4):
+        back_off.restarted("a", NOW + number, NOW + number)
+        waits.append(back_off.wait_s("a"))
+    assert waits == [10.0, 20.0, 25.0, 25.0]

@@ -27,6 +27,8 @@ PREFIX: Final = "kv-"
 """Of the names of bridges."""
 INTERFACE: Final = "eth0"
 """Of a pod."""
+_PAIR, _PAIR_DIGITS = "kv", 10
+_HEX: Final = frozenset("0123456789abcdef")
 _GATEWAY: Final = "the bridge"
 _FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
 _FAILED: Final = "FailedCreatePodSandBox"
@@ -174,7 +176,13 @@ class PodNetwork:
 
 def pair_name(uid: str) -> str:
     """Return the name of a pod's interface on the node."""
-    return "kv" + hashlib.sha256(uid.encode()).hexdigest()[:10]
+    return _PAIR + hashlib.sha256(uid.encode()).hexdigest()[:_PAIR_DIGITS]
+
+
+def is_pair_name(name: str) -> bool:
+    """Whether an interface of the machine is a pod's."""
+    digits = name.removeprefix(_PAIR)
+    return len(digits) == _PAIR_DIGITS == len(name) - len(_PAIR) and not set(digits) - _HEX
 
 
 def in_the_way(network: IPv4Network, links: Sequence[Link], routes: Sequence[Route]) -> list[str]:

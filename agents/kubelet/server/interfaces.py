@@ -1,0 +1,50 @@
+"""What went through the interfaces of a machine and of its pods that are processes.
+
+They are read from /proc/net/dev. A pod's interface is one side of a pair: what the node's side has
+received the pod has sent.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvstack.agents.kubelet.runtime.process.network.pod_network import (
+    INTERFACE,
+    is_pair_name,
+    pair_name,
+)
+
+
+class Traffic(NamedTuple):
+    """Of one interface since it was made."""
+
+    name: str
+    received_bytes: int
+    received_errors: int
+    sent_bytes: int
+    sent_errors: int
+
+
+def read(text: str) -> list[Traffic]:
+    """Return what /proc/net/dev says, but for the loopback."""
+    found = []
+    for line in text.splitlines()[2:]:
+        name, _, rest = line.partition(":")
+        numbers = [int(each) for each in rest.split()]
+        if name.strip() != "lo":
+            found.append(Traffic(name.strip(), numbers[0], numbers[2], numbers[8], numbers[10]))
+    return found
+
+
+def of_node(all_: Sequence[Traffic]) -> list[Traffic]:
+    """Return those that are no pod's."""
+    return [each for each in all_ if not is_pair_name(each.name)]
+
+
+def of_pod(all_: Sequence[Traffic], uid: str) -> Traffic | None:
+    """Return a pod's, as it sees it; None: it has none of its own."""
+    wanted = pair_name(uid)
+    for each in all_:
+        if each.name == wanted:
+            received, sent = each[1:3], each[3:5]
+            return Traffic(INTERFACE, *sent, *received)
+    return None
