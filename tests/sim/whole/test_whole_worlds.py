@@ -21,8 +21,8 @@ from tests.sim.violation import Violation
 from tests.sim.whole.canaries import CANARIES, Canary, planted
 from tests.sim.whole.world import WholeWorld
 
-SEEDS = range(1, 9)
-MORE_SEEDS = range(9, 41)
+SEEDS = range(1, 21)
+MORE_SEEDS = range(21, 41)
 STEPS = 8
 CANARY_SEEDS = 12  # at most
 
