@@ -26,6 +26,11 @@ WEAKER = (
         "sorted",
     ),
     Weaker(
+        "members of custom objects are checked in the order of a map",
+        "kubectl apply -f bad.yaml",
+        "sorted",
+    ),
+    Weaker(
         "kubectl has refused pods in a map, whose order is drawn", "kubectl drain", "sorted-words"
     ),
     *(
