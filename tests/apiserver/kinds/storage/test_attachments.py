@@ -137,9 +137,10 @@ def test_status(status: dict[str, Any], expected: list[str]) -> None:
 
 
 def test_spec_stays() -> None:
-    """Then nothing is told of what the schema declares."""
+    """What is wrong with the new one is told beside it."""
     assert change_refusals(VOLUME_ATTACHMENTS, attachment(attacher=""), attachment()) == [
-        "spec: Invalid value: null: field is immutable"
+        "spec: Invalid value: null: field is immutable",
+        "spec.attacher: Required value",
     ]
 
 

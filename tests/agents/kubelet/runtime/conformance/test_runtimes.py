@@ -343,14 +343,23 @@ def test_a_container_ends_though_commands_were_left_in_it(place: tuple[str, Path
 
 
 ANSWER = "while :; do echo {} | nc -l -p 8080; done"
+ASK = 'until out=$(nc 127.0.0.1 8080 </dev/null) && [ -n "$out" ]; do sleep 0.05; done; echo "$out"'
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def said(runtime: Runtime, uid: str, port: int) -> bytes:
-    """Return what a port of a pod says, once it listens."""
-    for _ in range(200):
+    """Return what a port of a pod says."""
+    return await heard(lambda: runtime.connect(uid, port))
+
+
+async def heard(connect: Callable[[], Coroutine[Any, Any, Streams]]) -> bytes:
+    """Return what a port says once it listens, which ANSWER does not between two answers."""
+    for _ in range(1000):
         try:
-            reader, writer = await runtime.connect(uid, port)
-        except ConnectError:
+            reader, writer = await connect()
+        except (ConnectError, OSError):
             await asyncio.sleep(0.05)
             continue
         try:
@@ -386,12 +395,10 @@ def test_each_pod_has_an_address_of_its_own(place: tuple[str, Path]) -> None:
         # The same port in each, as their containers and as the node see it.
         assert await said(world.runtime, one.uid, 8080) == b"one\n"
         assert await said(world.runtime, other.uid, 8080) == b"other\n"
-        reader, writer = await asyncio.open_connection(addresses[0], 8080)
-        assert await reader.read() == b"one\n"
-        writer.close()
+        assert await heard(lambda: asyncio.open_connection(addresses[0], 8080)) == b"one\n"
         beside = await world.start(one, "sleep 1000", name="beside")
         session = await world.runtime.exec(
-            beside.id, ["sh", "-c", "nc 127.0.0.1 8080 </dev/null; ls /sys/class/net"], tty=False
+            beside.id, ["sh", "-c", f"{ASK}; ls /sys/class/net"], tty=False
         )
         found = (await output(session))[0].decode().split()
         assert found[0] == "one"
