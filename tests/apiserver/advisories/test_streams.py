@@ -239,6 +239,7 @@ def test_cve_2019_11250_and_2020_8565_secrets_in_the_log(
     assert b"very-secret" not in log.read_bytes()
 
 
+@pytest.mark.usefixtures("pod")  # and its node
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "127.1.2.3", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", "::", "224.0.0.1",
