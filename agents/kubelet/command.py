@@ -20,7 +20,7 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
 from kvstack.agents.client.over_http import OverHttp
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import bootstrap, certificates, resolv_conf
+from kvstack.agents.kubelet import resolv_conf
 from kvstack.agents.kubelet.configuration import (
     FLAGS,
     ConfigurationFileError,
@@ -30,14 +30,15 @@ from kvstack.agents.kubelet.configuration import (
     with_flags,
     without_effect,
 )
+from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
 from kvstack.agents.kubelet.housekeeping import KeepingOptions
+from kvstack.agents.kubelet.identity import bootstrap, certificates
+from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, Rotation
 from kvstack.agents.kubelet.image_garbage import ImageOptions
 from kvstack.agents.kubelet.kubelet import KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
-from kvstack.agents.kubelet.pressures import EvictionOptions
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
-from kvstack.agents.kubelet.rotation import CLIENT_KIND, Rotation
 from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static_pods import StaticSettings
 from kvstore.errors import ConfigError

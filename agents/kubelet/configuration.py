@@ -10,7 +10,7 @@ it); one that nobody knows is an error.
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.kubelet.evictions import CONDITIONS, amount_of
+from kvstack.agents.kubelet.eviction.evictions import CONDITIONS, amount_of
 from kvstack.agents.kubelet.pods.restarts import MAX_S
 from kvstack.apiserver.objects.durations import DurationError, parse
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.kubelet import evictions
-from kvstack.agents.kubelet.eviction_manager import HARD_GRACE_S, EvictionManager
+from kvstack.agents.kubelet.eviction import evictions
+from kvstack.agents.kubelet.eviction.eviction_manager import HARD_GRACE_S, EvictionManager
+from kvstack.agents.kubelet.eviction.measures import measures
+from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
 from kvstack.agents.kubelet.image_garbage import ImageGarbage, ImageOptions
-from kvstack.agents.kubelet.measures import measures
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.agents.kubelet.pods.sandboxes import NodeSettings
 from kvstack.agents.kubelet.pods.worker import is_ended
-from kvstack.agents.kubelet.pressures import EvictionOptions
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.volumes.pod_volumes import VolumeError
 from kvstack.apiserver.objects.status import ApiError

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet.evictions import Measure
+from kvstack.agents.kubelet.eviction.evictions import Measure
 from kvstack.agents.kubelet.runtime.runtime import Image, Runtime
 
 

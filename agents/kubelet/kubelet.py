@@ -26,7 +26,7 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet import node
-from kvstack.agents.kubelet.eviction_manager import HARD_GRACE_S
+from kvstack.agents.kubelet.eviction.eviction_manager import HARD_GRACE_S
 from kvstack.agents.kubelet.housekeeping import Housekeeping, KeepingOptions
 from kvstack.agents.kubelet.image_manager import ImageManager
 from kvstack.agents.kubelet.leases import Leases

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.kubelet.evictions import DEFAULT, amount_of
+from kvstack.agents.kubelet.eviction.evictions import DEFAULT, amount_of
 from kvstack.apiserver.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]

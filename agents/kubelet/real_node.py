@@ -24,11 +24,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet import certificates, node, resolv_conf
+from kvstack.agents.kubelet import node, resolv_conf
+from kvstack.agents.kubelet.identity import certificates
+from kvstack.agents.kubelet.identity.rotation import SERVING_KIND, Rotation
 from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames
-from kvstack.agents.kubelet.rotation import SERVING_KIND, Rotation
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.process_runtime import (
     SHARED,

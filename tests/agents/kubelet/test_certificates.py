@@ -18,9 +18,9 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS, NODES, SECRETS
 from kvstack.agents.client.kubeconfig import connect, load
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import bootstrap, certificates
 from kvstack.agents.kubelet.command import used_by
-from kvstack.agents.kubelet.rotation import CLIENT_KIND, SERVING_KIND, Rotation
+from kvstack.agents.kubelet.identity import bootstrap, certificates
+from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, SERVING_KIND, Rotation
 from kvstack.agents.standalone.background import BackgroundCluster, Settings
 from tests.agents.kubelet.test_parts import HandClock
 from tests.agents.support.cluster import ListLog, eventually

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from kvstack.agents.kubelet.evictions import Measure
+from kvstack.agents.kubelet.eviction.evictions import Measure
 from kvstack.agents.kubelet.image_garbage import ImageGarbage, ImageOptions
 from kvstack.agents.kubelet.runtime.runtime import Container, Image, Runtime
 from tests.agents.kubelet.test_parts import HandClock

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from kvstack.agents.kubelet import command, evictions, node
+from kvstack.agents.kubelet import command, node
 from kvstack.agents.kubelet.configuration import (
     DEFAULTS,
     ConfigurationFileError,
@@ -18,7 +18,8 @@ from kvstack.agents.kubelet.configuration import (
     with_flags,
     without_effect,
 )
-from kvstack.agents.kubelet.evictions import Shortage
+from kvstack.agents.kubelet.eviction import evictions
+from kvstack.agents.kubelet.eviction.evictions import Shortage
 from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.agents.kubelet.static_pods import (

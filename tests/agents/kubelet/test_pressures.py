@@ -1,7 +1,7 @@
 """Of what a node runs short, and when that counts."""
 
-from kvstack.agents.kubelet.evictions import Measure, Shortage
-from kvstack.agents.kubelet.pressures import EvictionOptions, Pressures
+from kvstack.agents.kubelet.eviction.evictions import Measure, Shortage
+from kvstack.agents.kubelet.eviction.pressures import EvictionOptions, Pressures
 
 GIB = 1 << 30
 MEMORY = "memory.available"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet import evictions
-from kvstack.agents.kubelet.evictions import Shortage
+from kvstack.agents.kubelet.eviction import evictions
+from kvstack.agents.kubelet.eviction.evictions import Shortage
+from kvstack.agents.kubelet.eviction.measures import measures
+from kvstack.agents.kubelet.eviction.pressures import EvictionOptions, Pressures
 from kvstack.agents.kubelet.image_garbage import ImageGarbage
-from kvstack.agents.kubelet.measures import measures
 from kvstack.agents.kubelet.pods.worker import is_ended
-from kvstack.agents.kubelet.pressures import EvictionOptions, Pressures
 from kvstack.agents.kubelet.runtime.runtime import Usage
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from kvstack.agents.kubelet.evictions import Measure
+from kvstack.agents.kubelet.eviction.evictions import Measure
 
 
 def measures(pods: Path, images: Path) -> dict[str, Measure]:

@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from kvstack.agents.kubelet.evictions import CONDITIONS, DEFAULT, Measure, Shortage, amount_of
+from kvstack.agents.kubelet.eviction.evictions import (
+    CONDITIONS,
+    DEFAULT,
+    Measure,
+    Shortage,
+    amount_of,
+)
 
 _Key: TypeAlias = tuple[str, bool]
 """Signal, and whether the threshold is a soft one."""

@@ -14,8 +14,8 @@ import yaml
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet import certificates
-from kvstack.agents.kubelet.certificates import CLIENT, CLIENT_SIGNER, CLIENT_USAGES
+from kvstack.agents.kubelet.identity import certificates
+from kvstack.agents.kubelet.identity.certificates import CLIENT, CLIENT_SIGNER, CLIENT_USAGES
 
 _KEY: Final = "kubelet-client.key.tmp"
 

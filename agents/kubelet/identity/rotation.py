@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.kubelet import certificates
-from kvstack.agents.kubelet.certificates import (
+from kvstack.agents.kubelet.identity import certificates
+from kvstack.agents.kubelet.identity.certificates import (
     CLIENT,
     CLIENT_SIGNER,
     CLIENT_USAGES,

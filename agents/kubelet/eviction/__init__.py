@@ -1,0 +1,1 @@
+"""When a node runs short: what it measures, tells and evicts."""

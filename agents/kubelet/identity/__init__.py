@@ -1,0 +1,1 @@
+"""Who a node is: its certificates, how it gets them and renews them."""
