@@ -39,6 +39,7 @@ from kvstack.apiserver.http.negotiation import (
     WITHOUT_TABLE,
     NotAcceptableError,
     Offer,
+    Representation,
     negotiate,
 )
 from kvstack.apiserver.http.observers import NOBODY, RequestObserver
@@ -330,7 +331,6 @@ class Api:
                 whole = is_custom and verb in ("create", "update")
                 media_type = body_type(request, CUSTOM_BODIES if whole else MEDIA_TYPES)
             body = await request.read(BODY_BYTES_MAX)
-        clock = self.env.clock
         at_revision = await past.revision_of(self.env.registry, route) if route.at else 0
         call = Call(
             self.env,
@@ -338,7 +338,7 @@ class Api:
             route.info,
             user,
             route.query,
-            now_text(clock),
+            now_text(self.env.clock),
             body,
             media_type,
             request.header("user-agent"),
@@ -347,17 +347,7 @@ class Api:
         )
         if reply.trail is not None:
             call.trail, call.annotations = reply.trail, reply.trail.annotations
-        include = tables.METADATA
-        if representation.as_ == TABLE:
-            values = route.query.get("includeObject")
-            include = tables.include_of(values[0] if values else "")
-        encoder = Encoder(
-            endpoint,
-            representation,
-            is_pretty=is_pretty(request, route, representation),
-            include=include,
-            now=clock.unix_ms() / 1000 if representation.as_ == TABLE else 0.0,
-        )
+        encoder = self._encoder(request, route, endpoint, representation)
         try:
             result = await self._verbs[verb](call)
         except ApiError as error:
@@ -389,6 +379,23 @@ class Api:
                 await self._streams.serve(result, request, reply)
             case Watching():
                 await self._watches.serve(call, result, encoder, request, reply)
+
+    def _encoder(
+        self, request: Request, route: Route, endpoint: Endpoint, representation: Representation
+    ) -> Encoder:
+        """Return what writes the results; raises ApiError for a bad `includeObject`."""
+        include, now_s = tables.METADATA, 0.0
+        if representation.as_ == TABLE:
+            values = route.query.get("includeObject")
+            include = tables.include_of(values[0] if values else "")
+            now_s = self.env.clock.unix_ms() / 1000
+        return Encoder(
+            endpoint,
+            representation,
+            is_pretty=is_pretty(request, route, representation),
+            include=include,
+            now=now_s,
+        )
 
 
 def _credentials(request: Request, info: RequestInfo) -> Credentials:
