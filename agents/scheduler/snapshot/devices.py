@@ -17,8 +17,6 @@ Object: TypeAlias = dict[str, Any]
 Capacities: TypeAlias = dict[str, Quantity]
 
 _NONE: Final = parse("0")
-RESERVED_MAX: Final = 256
-"""Consumers of one claim."""
 
 
 class DeviceId(NamedTuple):
