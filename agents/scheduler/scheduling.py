@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 
-from kvstack.agents.scheduler.cluster_events import EXTENDER
 from kvstack.agents.scheduler.cycle import (
     Code,
     Cycle,
@@ -27,6 +26,7 @@ from kvstack.agents.scheduler.cycle import (
     Skip,
 )
 from kvstack.agents.scheduler.diagnosis import Diagnosis, Refused
+from kvstack.agents.scheduler.events.hints import EXTENDER
 from kvstack.agents.scheduler.profile import Profile
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray

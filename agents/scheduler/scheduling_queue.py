@@ -20,13 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from kvstack.agents.scheduler.cluster_events import (
-    OWN_GATES,
-    WAITED_FOR,
-    Change,
-    may_help,
-    own_events,
-)
+from kvstack.agents.scheduler.events.changes import OWN_GATES, Change, own_events
+from kvstack.agents.scheduler.events.hints import WAITED_FOR, may_help
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
 Place: TypeAlias = Literal["active", "back-off", "error", "unschedulable", "in flight"]
@@ -195,14 +190,22 @@ class SchedulingQueue:
 
     # Events.
 
-    def happened(self, event: str, change: Change, now_s: float) -> bool:
-        """Move the pods that an event may help; return whether there were some."""
+    def happened(
+        self, event: str, change: Change, now_s: float, priority_max: int | None = None
+    ) -> bool:
+        """Move the pods that an event may help; return whether there were some.
+
+        priority_max: it helps no pod of a higher priority.
+        """
         if event not in WAITED_FOR:
             return False
         if self._in_flight:
             self._events.append((event, change))
         moved = [
-            known for known in self._unschedulable.values() if self._helps(known, event, change)
+            known
+            for known in self._unschedulable.values()
+            if (priority_max is None or known.info.priority <= priority_max)
+            and self._helps(known, event, change)
         ]
         for known in moved:
             self._leave_unschedulable(known, now_s, event)

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.built_in import NODES, PODS
-from kvstack.agents.client.node_rules import tolerates
 from kvstack.agents.client.object_store import key_of, split_key
 from kvstack.agents.controllers.nodes.disruption_target import new_condition, status_patch
 from kvstack.agents.controllers.nodes.lifecycle import PODS_OF_NODE, nodes_of_pod
@@ -32,6 +31,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
+from kvstack.apiserver.objects.node_rules import tolerates
 
 Object: TypeAlias = dict[str, Any]
 

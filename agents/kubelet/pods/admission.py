@@ -10,7 +10,6 @@ says which of them it does not honour.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.client.node_rules import selects, untolerated
 from kvstack.agents.kubelet.pods.sandboxes import (
     containers_of,
     in_units,
@@ -20,6 +19,7 @@ from kvstack.agents.kubelet.pods.sandboxes import (
     requests_of,
 )
 from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.apiserver.objects.node_rules import selects, untolerated
 
 Object: TypeAlias = dict[str, Any]
 Refusal: TypeAlias = tuple[str, str]

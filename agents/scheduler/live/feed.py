@@ -8,7 +8,7 @@ from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.scheduler.cluster_events import (
+from kvstack.agents.scheduler.events.changes import (
     POD_ADD,
     POD_DELETE,
     Change,
@@ -129,7 +129,7 @@ class Feed:
         elif new["spec"].get("nodeName"):
             self._placed_pod(new)
         elif new["spec"].get("schedulerName") in self._names:
-            self._waiting_pod(new)
+            self._waiting_pod(old, new)
 
     def _placed_pod(self, pod: Object) -> None:
         info = PodInfo(pod, placed=True)
@@ -144,18 +144,31 @@ class Feed:
         self._cluster.nominate(info, "")
         self.happened(POD_ADD, None, pod)
 
-    def _waiting_pod(self, pod: Object) -> None:
+    def _waiting_pod(self, old: Object | None, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._cluster.pods:
             if "deletionTimestamp" in pod["metadata"]:
                 self._drop_assumed(uid, pod)
             return
         info = PodInfo(pod)
-        nominated = (pod.get("status") or {}).get("nominatedNodeName")
-        if nominated:
-            self._cluster.nominate(info, nominated)
+        self._nomination(_nominated_node(old), _nominated_node(pod), info)
         self._queue.add(info, self._clock.now_s())
         self._wake()
+
+    def _nomination(self, old: str, new: str, info: PodInfo) -> None:
+        """Take to which node a pod is nominated; its own decision stands if none is told."""
+        if new:
+            self._cluster.nominate(info, new)
+        elif old and self._cluster.nominated_node(info.uid) == old:
+            self._cluster.unnominate(info.uid)
+        if old and old != new:
+            self._gave_up(info.obj, info.priority)
+
+    def _gave_up(self, pod: Object, priority: int) -> None:
+        """Tell those for whom a pod does not keep its place on a node any more."""
+        change = Change(pod, None)
+        if self._queue.happened(POD_DELETE, change, self._clock.now_s(), priority):
+            self._wake()
 
     def _remove_pod(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -164,7 +177,7 @@ class Feed:
         if uid in self._cluster.pods:
             self._drop_assumed(uid, pod)
         elif was_nominated:
-            self.happened(POD_DELETE, pod, None)
+            self._gave_up(pod, pod["spec"].get("priority") or 0)
 
     def _drop_assumed(self, uid: str, pod: Object) -> None:
         """Forget a pod on a node, assumed or not."""
@@ -228,6 +241,10 @@ class Feed:
             self.happened(f"{kept.event}{_action(old, new)}", old, new)
 
         return handle
+
+
+def _nominated_node(pod: Object | None) -> str:
+    return ((pod or {}).get("status") or {}).get("nominatedNodeName") or ""
 
 
 def _action(old: Object | None, new: Object | None) -> str:

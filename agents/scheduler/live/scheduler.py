@@ -17,9 +17,9 @@ from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.series_recorder import SeriesRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.scheduler import preemption
-from kvstack.agents.scheduler.cluster_events import POD_DELETE
 from kvstack.agents.scheduler.configuration import DEFAULT, Configuration
 from kvstack.agents.scheduler.diagnosis import NO_NODES
+from kvstack.agents.scheduler.events.changes import POD_DELETE
 from kvstack.agents.scheduler.extenders import ExtenderError
 from kvstack.agents.scheduler.live.binder import Binder, BindingError
 from kvstack.agents.scheduler.live.claim_binder import ClaimBinder

@@ -28,7 +28,6 @@ _IN_USE: Final = Reason(
         " already in-use by another pod",
     ),
 )
-_DISKS: Final = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
 
 
 class VolumeRestrictions(Plugin):
@@ -41,7 +40,7 @@ class VolumeRestrictions(Plugin):
     def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:
         pod, known = cycle.pod, cycle.cluster.storage
         volumes = pod.spec.get("volumes") or ()
-        disks = [volume for volume in volumes if any(volume.get(kind) for kind in _DISKS)]
+        disks = [volume for volume in volumes if any(volume.get(kind) for kind in storage.DISKS)]
         single: list[str] = []
         for volume in volumes:
             if not volume.get("persistentVolumeClaim"):
@@ -85,7 +84,7 @@ class VolumeRestrictions(Plugin):
 
 
 def _conflict(one: Object, other: Object) -> bool:
-    for kind in _DISKS:
+    for kind in storage.DISKS:
         mine, theirs = one.get(kind), other.get(kind)
         if mine and theirs:
             return bool(_SAME[kind](mine, theirs))

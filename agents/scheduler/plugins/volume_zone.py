@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from kvstack.agents.scheduler.snapshot.columns import BoolArray
 
 _NO_ZONE: Final = Reason(Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
-_BETA: Final = "failure-domain.beta.kubernetes.io/"
-_STABLE: Final = "topology.kubernetes.io/"
-_LABELS: Final = (f"{_BETA}zone", f"{_BETA}region", f"{_STABLE}zone", f"{_STABLE}region")
 
 
 class VolumeZone(Plugin):
@@ -56,7 +53,7 @@ class VolumeZone(Plugin):
             labels = found["metadata"].get("labels") or {}
             wanted += [
                 (label, frozenset(labels[label].split("__")))
-                for label in _LABELS
+                for label in storage.ZONE_LABELS
                 if label in labels
             ]
         if not wanted:
@@ -70,10 +67,10 @@ class VolumeZone(Plugin):
         is_refused: BoolArray = np.zeros(cycle.cluster.size, dtype=np.bool_)
         for slot, node in enumerate(cycle.cluster.nodes):
             labels = (node or {}).get("metadata", {}).get("labels") or {}
-            if not any(label in labels for label in _LABELS):
+            if not any(label in labels for label in storage.ZONE_LABELS):
                 continue
             for label, values in wanted:
-                value = labels.get(label, labels.get(label.replace(_BETA, _STABLE)))
+                value = labels.get(label, labels.get(label.replace(storage.BETA, storage.STABLE)))
                 if value not in values:
                     is_refused[slot] = True
                     break

@@ -10,6 +10,11 @@ BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAIT: Final = "WaitForFirstConsumer"
+BETA: Final = "failure-domain.beta.kubernetes.io/"
+STABLE: Final = "topology.kubernetes.io/"
+ZONE_LABELS: Final = (f"{BETA}zone", f"{BETA}region", f"{STABLE}zone", f"{STABLE}region")
+DISKS: Final = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
+"""Volumes that a pod names itself and that not every other pod may use meanwhile."""
 
 
 class Storage:

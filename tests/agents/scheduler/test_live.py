@@ -291,3 +291,36 @@ def test_a_pod_of_higher_priority_pushes_another_away(tmp_path: Path) -> None:
             assert not cluster.log.of("error")
 
     asyncio.run(run())
+
+
+def test_a_nomination_that_is_taken_back_lets_others_in(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with scheduling(tmp_path) as (cluster, scheduler):
+            patient = {"metadata": {"name": "patient"}, "value": 1000, "preemptionPolicy": "Never"}
+            await cluster.admin.create(PRIORITY_CLASSES, "", patient)
+            await add_pod(cluster, "large", "9", priorityClassName="patient")
+            nominated = {"status": {"nominatedNodeName": "n"}}
+            await cluster.admin.patch(PODS, "web", "large", nominated, MERGE, subresource="status")
+            large = (await cluster.admin.get(PODS, "web", "large"))["metadata"]["uid"]
+            async with asyncio.timeout(60):
+                while scheduler.cluster.nominated_node(large) != "n":  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await add_node(cluster, "n")
+            await add_pod(cluster, "small", "1")
+
+            async def refusal() -> str | None:
+                pod = await cluster.admin.get(PODS, "web", "small")
+                conditions = pod["status"].get("conditions") or ()
+                return next((each["message"] for each in conditions), None)
+
+            assert "Insufficient cpu" in await until(refusal)
+            taken_back = {"status": {"nominatedNodeName": None}}
+            await cluster.admin.patch(PODS, "web", "large", taken_back, MERGE, subresource="status")
+
+            async def node() -> str | None:
+                return (await cluster.admin.get(PODS, "web", "small"))["spec"].get("nodeName")
+
+            assert await until(node) == "n"
+            assert scheduler.cluster.nominated_node(large) == ""
+
+    asyncio.run(run())

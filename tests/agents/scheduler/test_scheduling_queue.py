@@ -2,17 +2,13 @@
 
 from typing import Any
 
-import pytest
-
-from kvstack.agents.scheduler.cluster_events import (
+from kvstack.agents.scheduler.events.changes import (
     NODE_ADD,
     NODE_LABEL,
-    POD_ADD,
     POD_DELETE,
-    POD_LABEL,
     Change,
-    may_help,
 )
+from kvstack.agents.scheduler.events.hints import may_help
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
@@ -190,72 +186,3 @@ def test_the_queue_counts_why_pods_come_to_which_place() -> None:
         ("backoff", "ScheduleAttemptFailure"): 1,
         ("active", "BackoffComplete"): 1,
     }
-
-
-def placed(namespace: str = "default", affinity: Any = None, **labels: str) -> Any:
-    meta = {"name": "placed", "namespace": namespace, "uid": "placed", "labels": labels}
-    return {"metadata": meta, "spec": {"containers": [{"name": "c"}], "affinity": affinity}}
-
-
-def near(color: str, kind: str = "podAffinity", **more: Any) -> Any:
-    term = {"labelSelector": {"matchLabels": {"color": color}}, "topologyKey": "zone", **more}
-    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-AWAY = "podAntiAffinity"
-
-
-@pytest.mark.parametrize(
-    ("affinity", "event", "old", "new", "expected"),
-    [
-        (near("red"), POD_ADD, None, placed(color="red"), True),
-        (near("red"), POD_ADD, None, placed(color="blue"), False),
-        (near("red"), POD_ADD, None, placed("other", color="red"), False),
-        (near("red", namespaceSelector={}), POD_ADD, None, placed("other", color="red"), True),
-        (near("red"), POD_DELETE, placed(color="red"), None, False),
-        (near("red"), POD_LABEL, placed(color="blue"), placed(color="red"), True),
-        (near("red"), POD_LABEL, placed(color="red"), placed(color="red", a="b"), False),
-        (near("red", AWAY), POD_ADD, None, placed(color="red"), False),
-        (near("red", AWAY), POD_DELETE, placed(color="red"), None, True),
-        (near("red", AWAY), POD_DELETE, placed(color="blue"), None, False),
-        (near("red", AWAY), POD_LABEL, placed(color="red"), placed(color="blue"), True),
-        (near("red", AWAY), POD_LABEL, placed(color="red"), placed(color="red", a="b"), False),
-        (None, POD_DELETE, placed(affinity=near("own", AWAY)), None, True),
-        (None, POD_DELETE, placed(affinity=near("other", AWAY)), None, False),
-    ],
-)
-def test_which_placed_pods_help_pods_that_affinity_refused(
-    affinity: Any, event: str, old: Any, new: Any, expected: Any
-) -> None:
-    waiting = pod("a", affinity=affinity)
-    waiting.obj["metadata"]["labels"] = {"color": "own"}
-    waiting = PodInfo(waiting.obj)
-    assert may_help("InterPodAffinity", event, waiting, Change(old, new)) is expected
-
-
-def test_which_placed_pods_help_pods_that_spreading_refused() -> None:
-    def waiting(when: str) -> PodInfo:
-        selector = {"matchLabels": {"color": "red"}}
-        constraint = {
-            "maxSkew": 1,
-            "topologyKey": "zone",
-            "whenUnsatisfiable": when,
-            "labelSelector": selector,
-        }
-        return pod("a", topologySpreadConstraints=[constraint])
-
-    def helps(old: Any, new: Any, when: str = "DoNotSchedule") -> bool:
-        return may_help("PodTopologySpread", POD_LABEL, waiting(when), Change(old, new))
-
-    red, blue = placed(color="red"), placed(color="blue")
-    assert helps(None, red)
-    assert helps(red, None)
-    assert helps(red, blue)
-    assert helps(blue, red)
-    assert not helps(red, placed(color="red", a="b"))
-    assert not helps(None, blue)
-    assert not helps(None, placed("other", color="red"))
-    assert not helps(None, red, "ScheduleAnyway")
-    assert may_help("PodTopologySpread", POD_ADD, pod("a"), Change(None, blue))
-    other = Change(None, placed("other"))
-    assert not may_help("PodTopologySpread", POD_ADD, pod("a"), other)

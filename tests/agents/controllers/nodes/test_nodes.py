@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import LEASES, NODES, PODS
-from kvstack.agents.client.node_rules import tolerates
 from kvstack.agents.controllers.nodes.health import Health, with_unknown
 from kvstack.agents.controllers.nodes.pod_garbage import PodGarbageCollector
 from kvstack.agents.controllers.nodes.taint_eviction import TaintEviction
@@ -13,6 +12,7 @@ from kvstack.agents.controllers.nodes.ttl import TtlController
 from kvstack.agents.controllers.nodes.zones import Change, State, Zone, Zones
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.reconcile.plan import Action, Again, Delete, Get, Patch, Record
+from kvstack.apiserver.objects.node_rules import tolerates
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]

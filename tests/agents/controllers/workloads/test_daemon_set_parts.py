@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.client.node_rules import tolerates
 from kvstack.agents.controllers.workloads.daemon_sets.placement import (
     Placement,
     for_node,
@@ -17,6 +16,7 @@ from kvstack.agents.controllers.workloads.daemon_sets.rollout import (
     limits,
     replaced,
 )
+from kvstack.apiserver.objects.node_rules import tolerates
 
 Object = dict[str, Any]
 

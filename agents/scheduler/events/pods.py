@@ -1,33 +1,22 @@
-"""Which placed pods matter to a pod that affinity or topology spread refused.
+"""Which placed pods matter to a waiting pod.
 
     may_attract(pod, change)    a pod came, or has other labels: it may be whom the pod looks for
     may_clear(pod, change)      a pod is gone, or has other labels: it may be whom the pod avoids
+    frees_volume(pod, change)   a pod is gone: it may have used a volume that the pod wants
 
 Labels of namespaces are not known here: a term that asks for them may mean any namespace.
 """
 
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from kvstack.agents.scheduler.events.changes import Change
 from kvstack.agents.scheduler.plugins.pod_topology_spread import own_selector
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch
+from kvstack.agents.scheduler.snapshot.storage import DISKS, claim_names
 
 Object: TypeAlias = dict[str, Any]
 
 _HARD: Final = "DoNotSchedule"
-
-
-class Change(Protocol):
-    """A pod before and after."""
-
-    @property
-    def old(self) -> Object | None:
-        """None: it is new."""
-        ...
-
-    @property
-    def new(self) -> Object | None:
-        """None: it is gone."""
-        ...
 
 
 class _Read(NamedTuple):
@@ -76,12 +65,10 @@ def labels_matter(pod: PodInfo, change: Change) -> bool:
 def changes_spread(pod: PodInfo, change: Change) -> bool:
     """Whether a placed pod counts, or has counted, for a constraint that must hold."""
     states = [_info(obj) for obj in (change.old, change.new) if obj is not None]
-    own = pod.spec.get("topologySpreadConstraints") or ()
-    if not own:  # those of the configuration refused it, which are not known here
+    own = hard_constraints(pod)
+    if own is None:  # those of the configuration refused it, which are not known here
         return any(state.namespace == pod.namespace for state in states)
     for each in own:
-        if each["whenUnsatisfiable"] != _HARD:
-            continue
         selector = own_selector(each, pod)
         counted = [
             state.namespace == pod.namespace and selector.matches(state.labels) for state in states
@@ -89,6 +76,51 @@ def changes_spread(pod: PodInfo, change: Change) -> bool:
         if any(counted) and (len(counted) == 1 or counted[0] != counted[1]):
             return True
     return False
+
+
+def hard_constraints(pod: PodInfo) -> list[Object] | None:
+    """Return a pod's own constraints that must hold; None: those of the configuration count."""
+    own = pod.spec.get("topologySpreadConstraints")
+    return [each for each in own if each["whenUnsatisfiable"] == _HARD] if own else None
+
+
+def frees_resources(pod: PodInfo, change: Change) -> bool:
+    """Whether a placed pod asks for less of something that a waiting pod asks for."""
+    if change.old is None or change.new is None:
+        return True
+    before, now = _info(change.old).requests, _info(change.new).requests
+    return any(now.get(name, 0) < before.get(name, 0) for name in pod.requests)
+
+
+def frees_port(pod: PodInfo, change: Change) -> bool:
+    """Whether a pod that is gone held a host port that a waiting pod asks for."""
+    if change.old is None:
+        return False
+    wanted = {port[:2] for port in pod.ports}
+    return any(port[:2] in wanted for port in _info(change.old).ports)
+
+
+def frees_volume(pod: PodInfo, change: Change) -> bool:
+    """Whether a pod that is gone used a claim, or a kind of disk, that a waiting pod names."""
+    if change.old is None or _info(change.old).namespace != pod.namespace:
+        return False
+    return not _volumes(pod).isdisjoint(_volumes(_info(change.old)))
+
+
+def had_claims(_pod: PodInfo, change: Change) -> bool:
+    """Whether a pod that is gone had volumes that count for the limits of a node's drivers."""
+    if change.old is None:
+        return False
+    return bool(claim_names(change.old)) or any(
+        volume.get(kind) for volume in change.old["spec"].get("volumes") or () for kind in DISKS
+    )
+
+
+def _volumes(pod: PodInfo) -> set[str]:
+    found = {name for name, _ in claim_names(pod.obj)}
+    for volume in pod.spec.get("volumes") or ():
+        found.update(f"{kind}/" for kind in DISKS if volume.get(kind))
+    return found
 
 
 def _may_mean(match: PodMatch, pod: PodInfo) -> bool:

@@ -1,0 +1,1 @@
+"""What happens in a cluster, and which waiting pods it may help."""

@@ -1,0 +1,99 @@
+"""Which changes of volumes, claims, classes and drivers matter to a waiting pod.
+
+is_own_claim(pod, change)    a claim that the pod names
+is_zoned(pod, change)        a volume that is new, or whose zone is another
+lets_more(pod, change)       a driver of a node takes more volumes
+"""
+
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.scheduler.events.changes import Change
+from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.agents.scheduler.snapshot.storage import WAIT, ZONE_LABELS, claim_names
+from kvstack.apiserver.objects.quantity import parse
+
+Object: TypeAlias = dict[str, Any]
+
+_MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+
+
+def is_own_claim(pod: PodInfo, change: Change) -> bool:
+    """Whether a pod names a claim, or has it made for itself."""
+    if change.new is None or change.new["metadata"]["namespace"] != pod.namespace:
+        return False
+    name = change.new["metadata"]["name"]
+    return any(name == each for each, _ in claim_names(pod.obj))
+
+
+def has_claims(pod: PodInfo, _change: Change) -> bool:
+    """Whether a pod names claims."""
+    return bool(claim_names(pod.obj))
+
+
+def waits_for_pods(_pod: PodInfo, change: Change) -> bool:
+    """Whether claims of a class are bound only for a pod that is placed."""
+    return change.new is not None and change.new.get("volumeBindingMode") == WAIT
+
+
+def has_other_topology(_pod: PodInfo, change: Change) -> bool:
+    """Whether a class allows other nodes than before."""
+    return _field(change.old, "allowedTopologies") != _field(change.new, "allowedTopologies")
+
+
+def is_zoned(_pod: PodInfo, change: Change) -> bool:
+    """Whether a volume is new, or its labels of zones and regions are others."""
+    return change.old is None or _zones(change.old) != _zones(change.new)
+
+
+def is_migrated(_pod: PodInfo, change: Change) -> bool:
+    """Whether other drivers stand in for plugins on a node."""
+    return _annotation(change.old, _MIGRATED) != _annotation(change.new, _MIGRATED)
+
+
+def lets_more(_pod: PodInfo, change: Change) -> bool:
+    """Whether a driver of a node takes more volumes, or takes any number now."""
+    before, now = _counts(change.old), _counts(change.new)
+    return any(
+        name not in before or (before[name] is not None and (count is None or count > before[name]))
+        for name, count in now.items()
+    )
+
+
+def stops_counting(_pod: PodInfo, change: Change) -> bool:
+    """Whether a driver's capacity does not matter any more."""
+    return _counts_capacity(change.old) and not _counts_capacity(change.new)
+
+
+def has_more_capacity(_pod: PodInfo, change: Change) -> bool:
+    """Whether a driver has more of a class, or takes larger volumes, at some nodes."""
+    return any(
+        _amount(change.new, name) > _amount(change.old, name)
+        for name in ("capacity", "maximumVolumeSize")
+    )
+
+
+def _field(obj: Object | None, name: str) -> object:
+    return (obj or {}).get(name)
+
+
+def _annotation(obj: Object | None, name: str) -> object:
+    return ((obj or {"metadata": {}})["metadata"].get("annotations") or {}).get(name)
+
+
+def _zones(volume: Object | None) -> dict[str, str]:
+    labels = (volume or {"metadata": {}})["metadata"].get("labels") or {}
+    return {key: labels[key] for key in ZONE_LABELS if key in labels}
+
+
+def _counts(node: Object | None) -> dict[str, Any]:
+    """Return how many volumes each driver takes; None: any number."""
+    drivers = ((node or {}).get("spec") or {}).get("drivers") or ()
+    return {each["name"]: (each.get("allocatable") or {}).get("count") for each in drivers}
+
+
+def _counts_capacity(driver: Object | None) -> bool:
+    return bool(((driver or {}).get("spec") or {}).get("storageCapacity"))
+
+
+def _amount(obj: Object | None, name: str) -> int:
+    return parse((obj or {}).get(name) or "0").value()
