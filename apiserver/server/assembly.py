@@ -31,6 +31,7 @@ from kvstack.apiserver.registry.copy import BehindError
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.schema.resource import Resource
 from kvstack.apiserver.server import acts, encryption
 from kvstack.apiserver.server.addresses import advertised_address, join_host_port, listen_url
 from kvstack.apiserver.server.aggregator import Aggregator
@@ -45,7 +46,7 @@ from kvstack.apiserver.server.loopback import Loopback
 from kvstack.apiserver.server.parameter_kinds import parameter_kind
 from kvstack.apiserver.server.security import Security
 from kvstack.apiserver.server.served import served_as, served_rows
-from kvstack.apiserver.server.settings.options import Options
+from kvstack.apiserver.server.settings.options import Options, ServingOptions
 from kvstack.apiserver.server.upkeep.jobs import Cluster, make_jobs
 from kvstack.apiserver.server.upkeep.loop import Job, Jobs
 from kvstack.apiserver.streams.kubelets import Kubelets
@@ -113,22 +114,8 @@ class ApiServer:
         )
         services = Services(self.registry.view)
         self.webhooks: Final = WebhookClient(services)
-        admission_metrics = AdmissionMetrics(self._clock)
-        self.env: Final = Environment(
-            self.registry,
-            self.security.admission(
-                lambda prefix: generated_name(prefix, self.env.name_suffix()),
-                lambda name: self.loopback.create_namespace(name),
-                lambda *kind: served_as(self.env.endpoints.rows, *kind),
-                self.webhooks,
-                admission_metrics,
-                lambda api_version, kind: parameter_kind(self.env.endpoints, api_version, kind),
-            ),
-            self.security.authorizer,
-            self._clock,
-            random or SystemRandom(),
-            _settings(options),
-        )
+        admissions, conversions = AdmissionMetrics(self._clock), ConversionMetrics(self._clock)
+        self.env: Final = self._environment(admissions, random or SystemRandom())
         acts.add_reviews(self.env, rows, self.security.reviews)
         self.env.sources["", "componentstatuses"] = ComponentStatuses.of(store, options.store.root)
         if self.security.issuer is not None:
@@ -137,37 +124,9 @@ class ApiServer:
         self.port = options.serving.port
         """That it listens on, once it does."""
         self.audit: Final = Audit(options.audit, self._clock, logger)
-        serving = options.serving
-        self.flow_control: Final = (
-            FlowControl(serving.reads_max + serving.writes_max, self._clock)
-            if serving.is_fair
-            else None
-        )
-        self.site: Final = Site(
-            self.env,
-            table,
-            rows,
-            self.security.authenticator,
-            logger,
-            address=lambda: self.address,
-            in_flight=InFlight(
-                self._clock,
-                reads_max=0 if serving.is_fair else serving.reads_max,
-                writes_max=0 if serving.is_fair else serving.writes_max,
-            ),
-            flow_control=self.flow_control,
-            auditing=self.audit.auditing,
-            request_timeout_ns=int(options.serving.request_timeout_s * SECOND_NS),
-            streams=Kubelets(options.kubelets),
-        )
-        if serving.cors_origins or serving.transport_security:
-            rules = BrowserRules(serving.cors_origins, serving.transport_security)
-            self.site.api.browsers = rules
-        self.site.metrics.more.append(admission_metrics.readings)
-        self.site.metrics.more.append(self.security.readings)
-        conversions = ConversionMetrics(self._clock)
-        self.site.metrics.more.append(conversions.readings)
-        self.site.metrics.more.append(rule_readings)
+        self.flow_control: Final = _flow_control(options.serving, self._clock)
+        self.site: Final = self._site(rows)
+        self._tell_metrics(admissions, conversions)
         self.definitions: Final = Definitions(
             self.registry,
             self.site.set_custom,
@@ -191,10 +150,57 @@ class ApiServer:
             self._certificate.fault,
             None if self.encryption is None else self.encryption.rules,
         )
-        if self.encryption is not None:
-            self.site.metrics.more.append(partial(encryption.readings, self.encryption))
         self._http: HttpServer | None = None
         self._jobs: Jobs | None = None
+
+    def _environment(self, metrics: AdmissionMetrics, random: Random) -> Environment:
+        """Return what verbs work with; it is asked for names and kinds only once it is there."""
+        admission = self.security.admission(
+            lambda prefix: generated_name(prefix, self.env.name_suffix()),
+            lambda name: self.loopback.create_namespace(name),
+            lambda *kind: served_as(self.env.endpoints.rows, *kind),
+            self.webhooks,
+            metrics,
+            lambda api_version, kind: parameter_kind(self.env.endpoints, api_version, kind),
+        )
+        return Environment(
+            self.registry,
+            admission,
+            self.security.authorizer,
+            self._clock,
+            random,
+            _settings(self._options),
+        )
+
+    def _site(self, rows: list[Resource]) -> Site:
+        """Return the pages, and what every request passes on the way to them."""
+        serving = self._options.serving
+        site = Site(
+            self.env,
+            self._table,
+            rows,
+            self.security.authenticator,
+            self._logger,
+            address=lambda: self.address,
+            in_flight=InFlight(
+                self._clock,
+                reads_max=0 if serving.is_fair else serving.reads_max,
+                writes_max=0 if serving.is_fair else serving.writes_max,
+            ),
+            flow_control=self.flow_control,
+            auditing=self.audit.auditing,
+            request_timeout_ns=int(serving.request_timeout_s * SECOND_NS),
+            streams=Kubelets(self._options.kubelets),
+        )
+        if serving.cors_origins or serving.transport_security:
+            site.api.browsers = BrowserRules(serving.cors_origins, serving.transport_security)
+        return site
+
+    def _tell_metrics(self, admissions: AdmissionMetrics, conversions: ConversionMetrics) -> None:
+        told = self.site.metrics.more
+        told += [admissions.readings, self.security.readings, conversions.readings, rule_readings]
+        if self.encryption is not None:
+            told.append(partial(encryption.readings, self.encryption))
 
     @property
     def address(self) -> str:
@@ -382,3 +388,10 @@ def _settings(options: Options) -> Settings:
         proxies_to_loopback=options.proxies_to_loopback,
         min_request_timeout_s=options.min_watch_s,
     )
+
+
+def _flow_control(serving: ServingOptions, clock: Clock) -> FlowControl | None:
+    """Return what shares the server between clients; None: limits of requests in flight do."""
+    if not serving.is_fair:
+        return None
+    return FlowControl(serving.reads_max + serving.writes_max, clock)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.agents.client.api import Api, Options
-from kvstack.agents.client.kubeconfig import connect, load
 from kvstore.transport import native
+from tests.agents.topology.trouble import ALIASES, LEASES, admin, lasting, one_of_each, trouble
 from tests.agents.topology.workload import Churn
 from tests.support.compose import COMPOSE, Topology
 
@@ -21,66 +20,23 @@ pytestmark = [
     pytest.mark.skipif(not native.is_available(), reason="the store has TLS by the crate alone"),
 ]
 
-# Another leads soon, so that a test need not wait long.
-LEASE = (
-    "--leader-elect-lease-duration=8s",
-    "--leader-elect-renew-deadline=6s",
-    "--leader-elect-retry-period=1s",
-)
-LED = ("controller-manager1", "controller-manager2", "scheduler1", "scheduler2")
-PUBLISHED = "6443"
-ALIASES = {"api": "lb"}  # both API servers have this name
-SETTLE_S = 180.0
-
-
-async def trouble(topology: Topology, api: Api, churn: Churn, kills: list[str]) -> list[str]:
-    """Kill services one after the other while the workload changes; return what is wrong then."""
-    await churn.begin()
-    for name in kills:
-        await asyncio.to_thread(topology.kill, name)
-        await churn.step()
-        await asyncio.sleep(0.3)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLE_S
-    while faults := await churn.faults():
-        if loop.time() > deadline:
-            return faults
-        await asyncio.sleep(0.2)
-    return []
-
 
 def play(
     directory: Path, seed: int, choose: Callable[[list[str], random.Random], list[str]]
 ) -> None:
-    extra = dict.fromkeys(LED, LEASE)
-    with Topology(COMPOSE, directory, extra=extra, aliases=ALIASES) as topology:
+    with Topology(COMPOSE, directory, extra=LEASES, aliases=ALIASES) as topology:
         topology.up()
         chance = random.Random(seed)
-        lasting = [name for name, each in topology.services.items() if each.get("restart")]
-        kills = choose(lasting, chance)
+        kills = choose(lasting(topology), chance)
 
         async def body() -> list[str]:
-            cluster = load(topology.path("apiserver1", "/certs/kubernetes/admin.conf"))
-            assert cluster.server == topology.url(PUBLISHED)
-            api = Api(connect(cluster), Options(timeout_s=5.0))
-            try:
-                return await trouble(topology, api, Churn(api, chance), kills)
-            finally:
-                await api.close()
+            async with admin(topology) as api:
+                return await trouble(topology, Churn(api, chance), kills)
 
         faults = asyncio.run(body())
         assert not faults, "\n".join(faults)
         # Leaders that lost their lease ended by themselves.
         assert topology.restarts >= len(kills)
-
-
-def one_of_each(names: list[str], chance: random.Random) -> list[str]:
-    """Choose one service of each kind, in any order."""
-    kinds = {name.rstrip("0123456789") for name in names}
-    chosen = [
-        chance.choice([name for name in names if name.startswith(kind)]) for kind in sorted(kinds)
-    ]
-    return chance.sample(chosen, len(chosen))
 
 
 def test_any_process_may_be_killed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A workload that is changed again and again, and what must be true of it when it is let be.
 
-churn = Churn(api, random.Random(7))
+churn = Churn(api, random.Random(7))                on nodes that need no programs
+churn = Churn(api, random.Random(7), Programs(…))   on nodes that run some
 await churn.begin(); await churn.step(); …        what is written is remembered
 faults = await churn.faults()                     what is not as the manifests say
 """
@@ -8,7 +9,8 @@ faults = await churn.faults()                     what is not as the manifests s
 import asyncio
 import random
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS
@@ -25,16 +27,29 @@ DEPLOYMENT_COUNT: Final = 3
 REPLICAS_MAX: Final = 6
 COMPLETIONS: Final = 3
 TRIES_S: Final = 60.0
+VERSION: Final = "VERSION"
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 _REFUSED: Final = frozenset((400, 403, 404, 422))
 
 
-class Churn:
-    """Writes manifests."""
+class Programs(NamedTuple):
+    """What containers run."""
 
-    def __init__(self, api: Api, chance: random.Random) -> None:
+    image: str = "image:1"
+    lasting: tuple[str, ...] = ()
+    """Of pods that are to run on; empty: what the image has."""
+    ending: tuple[str, ...] = ()
+    """Of pods of jobs."""
+    environment: Mapping[str, str] = {}
+
+
+class Churn:
+    """Writes manifests. What is rolled out is a version: a variable of the containers."""
+
+    def __init__(self, api: Api, chance: random.Random, programs: Programs | None = None) -> None:
         self._api = api
         self._chance = chance
+        self._programs = programs or Programs()
         self._wanted: dict[tuple[ResourceType, str], Object] = {}
         self._jobs = 0
         self.writes = 0
@@ -42,10 +57,8 @@ class Churn:
     async def begin(self) -> None:
         """Write the first manifests."""
         for number in range(DEPLOYMENT_COUNT):
-            await self._apply(
-                DEPLOYMENTS, f"web-{number}", _deployment(f"web-{number}", 3, "image:1")
-            )
-        await self._apply(SETS, "db", _stateful_set(2, "image:1"))
+            await self._apply(DEPLOYMENTS, f"web-{number}", self._deployment(f"web-{number}", 3, 1))
+        await self._apply(SETS, "db", self._stateful_set(2, 1))
         await self._new_job()
 
     async def step(self) -> None:
@@ -55,27 +68,36 @@ class Churn:
             await self._new_job()
             return
         replicas = self._chance.randint(0, REPLICAS_MAX)
-        image = f"image:{self._chance.randint(1, 9)}"
+        version = self._chance.randint(1, 9)
         if kind == "set":
-            await self._apply(SETS, "db", _stateful_set(1 + replicas % 3, image))
+            await self._apply(SETS, "db", self._stateful_set(1 + replicas % 3, version))
             return
         name = f"web-{self._chance.randrange(DEPLOYMENT_COUNT)}"
         spec = self._wanted[DEPLOYMENTS, name]["spec"]
         if kind == "scale":
-            image = spec["template"]["spec"]["containers"][0]["image"]
+            version = _version(spec["template"])
         else:
             replicas = spec["replicas"]
-        await self._apply(DEPLOYMENTS, name, _deployment(name, replicas, image))
+        await self._apply(DEPLOYMENTS, name, self._deployment(name, replicas, version))
+
+    async def end(self) -> None:
+        """Delete everything."""
+        for resource, name in list(self._wanted):
+            del self._wanted[resource, name]
+            await self._delete(resource, name)
 
     async def _new_job(self) -> None:
         """Add a job, and delete the one before the last."""
         self._jobs += 1
-        await self._apply(JOBS, f"job-{self._jobs}", _job())
+        await self._apply(JOBS, f"job-{self._jobs}", self._job())
         old = f"job-{self._jobs - 2}"
         if self._wanted.pop((JOBS, old), None) is not None:
-            await self._until_done(
-                lambda: self._api.delete(JOBS, NAMESPACE, old, propagation="Background"), gone=True
-            )
+            await self._delete(JOBS, old)
+
+    async def _delete(self, resource: ResourceType, name: str) -> None:
+        await self._until_done(
+            lambda: self._api.delete(resource, NAMESPACE, name, propagation="Background"), gone=True
+        )
 
     async def _apply(self, resource: ResourceType, name: str, spec: Object) -> None:
         manifest = {
@@ -115,7 +137,52 @@ class Churn:
                     return
                 await asyncio.sleep(0.1)
 
+    # What is written.
+
+    def _deployment(self, name: str, replicas: int, version: int) -> Object:
+        labels = {"app": name}
+        return {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": self._template(labels, version),
+        }
+
+    def _stateful_set(self, replicas: int, version: int) -> Object:
+        return {"serviceName": "db", **self._deployment("db", replicas, version)}
+
+    def _job(self) -> Object:
+        template = self._template({}, 1, "Never")
+        return {"completions": COMPLETIONS, "parallelism": 2, "template": template}
+
+    def _template(self, labels: dict[str, str], version: int, policy: str = "Always") -> Object:
+        programs = self._programs
+        command = programs.ending if policy == "Never" else programs.lasting
+        environment = {VERSION: str(version), **programs.environment}
+        container = {
+            "name": "main",
+            "image": programs.image,
+            "env": [{"name": name, "value": value} for name, value in environment.items()],
+            **({"command": list(command)} if command else {}),
+        }
+        return {
+            "metadata": {"labels": labels},
+            "spec": {
+                "restartPolicy": policy,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+            },
+        }
+
     # What must be true.
+
+    def versions(self) -> Counter[str]:
+        """Return how many pods are to run on, by version."""
+        found: Counter[str] = Counter()
+        for (resource, _), manifest in self._wanted.items():
+            if resource is not JOBS:
+                spec = manifest["spec"]
+                found[str(_version(spec["template"]))] += spec["replicas"]
+        return +found
 
     async def faults(self) -> list[str]:
         """Return what is not as the manifests say; empty: everything is."""
@@ -163,11 +230,11 @@ def _faults_of(live: Object, manifest: Object, pods: list[Object], sets: list[Ob
         }
     own = [each for each in pods if each["metadata"]["ownerReferences"][0]["uid"] in owners]
     wanted = manifest["spec"]["replicas"]
-    image = manifest["spec"]["template"]["spec"]["containers"][0]["image"]
-    images = Counter(each["spec"]["containers"][0]["image"] for each in own)
+    version = _version(manifest["spec"]["template"])
+    versions = Counter(map(_version, own))
     faults = []
-    if dict(images) != ({image: wanted} if wanted else {}):
-        faults.append(f"{name}: {wanted} pods of {image} wanted, there are {dict(images)}")
+    if dict(versions) != ({version: wanted} if wanted else {}):
+        faults.append(f"{name}: {wanted} pods of {version} wanted, there are {dict(versions)}")
     if any(each["status"]["phase"] in _ENDED for each in own):
         faults.append(f"{name}: pods have ended")
     counts = {status.get(each, 0) for each in ("replicas", "readyReplicas", "updatedReplicas")}
@@ -180,39 +247,7 @@ def _faults_of(live: Object, manifest: Object, pods: list[Object], sets: list[Ob
     return faults
 
 
-def _template(labels: dict[str, str], image: str, policy: str = "Always") -> Object:
-    return {
-        "metadata": {"labels": labels},
-        "spec": {
-            "restartPolicy": policy,
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "main", "image": image}],
-        },
-    }
-
-
-def _deployment(name: str, replicas: int, image: str) -> Object:
-    labels = {"app": name}
-    return {
-        "replicas": replicas,
-        "selector": {"matchLabels": labels},
-        "template": _template(labels, image),
-    }
-
-
-def _stateful_set(replicas: int, image: str) -> Object:
-    labels = {"app": "db"}
-    return {
-        "replicas": replicas,
-        "serviceName": "db",
-        "selector": {"matchLabels": labels},
-        "template": _template(labels, image),
-    }
-
-
-def _job() -> Object:
-    return {
-        "completions": COMPLETIONS,
-        "parallelism": 2,
-        "template": _template({}, "image:1", "Never"),
-    }
+def _version(of: Object) -> int:
+    """Return the version in a pod, or in a template of pods."""
+    environment = of["spec"]["containers"][0]["env"]
+    return next(int(each["value"]) for each in environment if each["name"] == VERSION)

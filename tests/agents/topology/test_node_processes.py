@@ -1,0 +1,172 @@
+"""Nodes that run processes, killed with everything else: what runs is what the API says, no more.
+
+Two kubelets of this machine join the cluster of compose.yaml in place of its hollow nodes. One that
+is killed leaves its containers running, and finds them again.
+"""
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvstack.agents.client.built_in import PODS
+from kvstack.agents.kubelet.runtime.process.cgroups import ROOT as CGROUPS
+from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
+from kvstore.transport import native
+from tests.agents.support.namespaces import has_namespaces
+from tests.agents.topology.trouble import (
+    ALIASES,
+    LEASES,
+    SETTLE_S,
+    admin,
+    lasting,
+    one_of_each,
+    trouble,
+)
+from tests.agents.topology.workload import NAMESPACE, Churn, Programs
+from tests.support.compose import COMPOSE, Service, Topology
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("topology"),
+    pytest.mark.skipif(not native.is_available(), reason="the store has TLS by the crate alone"),
+    pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces"),
+]
+
+MARK = "KVSTACK_TEST_MARK"
+NODES = ("nodes1", "nodes2")
+
+
+def group(directory: Path, name: str) -> str:
+    """Return the control group of a node."""
+    return f"{directory.name}-{name}"
+
+
+def groups_of_pods(directory: Path) -> list[Path]:
+    """Return the control groups of pods."""
+    roots = [group(directory, name) for name in NODES]
+    return [each for root in roots for each in CGROUPS.glob(f"**/{root}/**/pod*")]
+
+
+def kubelet(name: str, directory: Path) -> Service:
+    """Return a service that is a node of processes."""
+    return {
+        "entrypoint": ["kvstack", "kubelet", "--kubeconfig=/certs/kubernetes/admin.conf"],
+        "command": [
+            f"--hostname-override={name}",
+            f"--root-dir={directory / name}",
+            f"--cgroup-root=/{group(directory, name)}",
+            "--address=0.0.0.0",
+            "--healthz-port=0",
+            "--pod-network=host",
+            "--host-image",
+        ],
+        "restart": "unless-stopped",
+        "volumes": ["certs:/certs:ro"],
+        "depends_on": {"lb": {"condition": "service_healthy"}},
+    }
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Return the processes that have the mark, with the version that they were given."""
+    found: dict[int, str] = {}
+    for each in Path("/proc").iterdir():
+        if not each.name.isdigit():
+            continue
+        try:
+            words = (each / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue  # it is gone
+        pairs = dict(word.split("=", 1) for word in words if "=" in word)
+        if pairs.get(MARK) == mark:
+            found[int(each.name)] = pairs["VERSION"]
+    return found
+
+
+def versions(mark: str) -> Counter[str]:
+    """Return how many processes have the mark, by version."""
+    return Counter(marked(mark).values())
+
+
+def mentioned(directory: Path) -> list[str]:
+    """Return the command lines of processes, and the mounts, that mention a directory."""
+    lines = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            try:
+                lines.append((each / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue  # it is gone
+    lines += Path("/proc/self/mounts").read_text().splitlines()
+    return [line for line in lines if str(directory) in line]
+
+
+async def settled(read: Callable[[], object]) -> object:
+    """Wait until nothing is left; return what is left after the limit."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SETTLE_S
+    while (found := read()) and loop.time() < deadline:  # noqa: ASYNC110  # processes are asked
+        await asyncio.sleep(0.2)
+    return found
+
+
+async def story(topology: Topology, chance: random.Random, kills: list[str], mark: str) -> None:
+    """Trouble; then the processes are those of the pods; then all pods go, and all processes."""
+    programs = Programs(
+        "host:latest",
+        lasting=("sleep", "1000000"),
+        ending=("sleep", "0.1"),
+        environment={MARK: mark},
+    )
+    async with admin(topology) as api:
+        churn = Churn(api, chance, programs)
+        faults = await trouble(topology, churn, kills)
+        assert not faults, "\n".join(faults)
+        wanted = churn.versions()
+        assert wanted
+        assert not await settled(lambda: versions(mark) != wanted and (versions(mark), wanted))
+        await churn.end()
+        async with asyncio.timeout(SETTLE_S):
+            while await api.list_all(PODS, NAMESPACE):  # noqa: ASYNC110  # the server is asked
+                await asyncio.sleep(0.2)
+        assert not await settled(lambda: marked(mark))
+
+
+def play(
+    directory: Path, seed: int, choose: Callable[[list[str], random.Random], list[str]]
+) -> None:
+    chance, mark = random.Random(seed), f"{directory.name}-{seed}"
+    replaced = {name: kubelet(name, directory) for name in NODES}
+    try:
+        with Topology(
+            COMPOSE, directory, extra=LEASES, aliases=ALIASES, replaced=replaced, network=6
+        ) as topology:
+            topology.up()
+            asyncio.run(story(topology, chance, choose(lasting(topology), chance), mark))
+        assert not mentioned(directory)
+        assert not groups_of_pods(directory)
+    finally:
+        for pid in marked(mark):  # only after a failure: containers live on
+            os.kill(pid, signal.SIGKILL)
+        for name in NODES:
+            Cgroups().remove(group(directory, name))
+
+
+def test_no_process_of_a_container_is_left(tmp_path: Path) -> None:
+    play(tmp_path, 1, one_of_each)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_kubelets_and_all_else_are_killed_for_minutes(seed: int, tmp_path: Path) -> None:
+    def kubelets_more_often(names: list[str], chance: random.Random) -> list[str]:
+        return chance.choices([*names, *NODES * 3], k=60)
+
+    play(tmp_path, seed, kubelets_more_often)
