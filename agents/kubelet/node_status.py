@@ -5,7 +5,7 @@ minutes after it was written last. Changes of conditions are told by events.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -175,16 +175,25 @@ class NodeStatus:
         self.object = {**found, "status": {**old, **status}}
 
     def _tell_changes(self, old: Sequence[Object], new: Sequence[Object]) -> None:
-        before = {each["type"]: each["status"] for each in old}
-        for each in new:
-            type_, value = each["type"], each["status"]
-            if before.get(type_) == value:
-                continue
-            reason = each["reason"].replace("Kubelet", "Node", 1)
-            if type_ == "Ready":
-                reason = "NodeReady" if value == "True" else "NodeNotReady"
+        for reason in changed(old, new):
             text = f"Node {self.object['metadata']['name']} status is now: {reason}"
             self._recorder.record(self.object, "Normal", reason, text)
+
+
+def changed(old: Sequence[Object], new: Sequence[Object]) -> Iterator[str]:
+    """Yield the reasons of events for conditions that are others than before.
+
+    A new node has not become ready or unready: it was neither.
+    """
+    before = {each["type"]: each["status"] for each in old}
+    for each in new:
+        type_, value = each["type"], each["status"]
+        if before.get(type_) == value:
+            continue
+        if type_ != "Ready":
+            yield each["reason"].replace("Kubelet", "Node", 1)
+        elif type_ in before:
+            yield "NodeReady" if value == "True" else "NodeNotReady"
 
 
 def _is_kept(old: Object, conditions: Sequence[Object]) -> bool:

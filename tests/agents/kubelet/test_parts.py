@@ -21,6 +21,7 @@ from kvstack.agents.kubelet.configuration import (
 from kvstack.agents.kubelet.eviction import evictions
 from kvstack.agents.kubelet.eviction.evictions import Shortage
 from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of
+from kvstack.agents.kubelet.node_status import changed
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.agents.kubelet.static_pods import (
     StaticPodError,
@@ -377,3 +378,20 @@ def test_credentials_of_a_registry() -> None:
     assert found == [{"username": "me", "password": "pw", "token": ""}]
     assert credentials_of({"data": {".dockerconfigjson": "e30="}}, "reg.io") == []
     assert credentials_of({"data": {}}, "reg.io") == []
+
+
+def test_which_changes_of_a_node_are_told() -> None:
+    def conditions(ready: str, *, has_pressure: bool = False) -> list[Object]:
+        memory = "KubeletHasInsufficientMemory" if has_pressure else "KubeletHasSufficientMemory"
+        return [
+            {"type": "MemoryPressure", "status": str(has_pressure), "reason": memory},
+            {"type": "Ready", "status": ready, "reason": "KubeletReady"},
+        ]
+
+    new = conditions("False")
+    assert list(changed([], new)) == ["NodeHasSufficientMemory"]  # it did not become unready
+    assert list(changed(new, conditions("True"))) == ["NodeReady"]
+    assert list(changed(conditions("True"), new)) == ["NodeNotReady"]
+    low = conditions("True", has_pressure=True)
+    assert list(changed(conditions("True"), low)) == ["NodeHasInsufficientMemory"]
+    assert not list(changed(low, low))
