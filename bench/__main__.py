@@ -19,10 +19,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import report, summary
 from bench.api_servers import PROGRAMS, SCHEDULER
 from bench.catalogue import SCENARIOS
-from bench.fingerprint import fingerprint
+from bench.reporting import report, summary
+from bench.reporting.fingerprint import fingerprint
 from bench.run import Run, Scenario
 
 QUICK_ROUNDS = 1

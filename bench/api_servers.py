@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench import kvload
-from bench.figures import OURS, PEER
+from bench.loads import kvload
+from bench.reporting.figures import OURS, PEER
 from bench.run import Run
 from tests.apiserver.support.api_servers import ADMIN_TOKEN, ApiServer, SharedFiles, serving
 from tests.apiserver.support.api_servers import OURS as OUR_COMMAND

@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 import grpc
 from typing_extensions import override
 
-from bench.client import Client
-from bench.figures import CONTENDERS
+from bench.loads.client import Client
 from bench.procfs import memory
+from bench.reporting.figures import CONTENDERS
 from bench.servers import FLAGS, MAKERS, listens
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.servers import Server, free_ports

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable
 
-from bench.client import Client
-from bench.figures import Better, Measure
+from bench.loads.client import Client
 from bench.procfs import memory
+from bench.reporting.figures import Better, Measure
 from bench.run import Run
 from bench.servers import Pair, start_to_first_read_s
 from tests.support.servers import Server

@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.progress import Progress, TaskID
 
-from bench.figures import CONTENDERS, Figures
+from bench.reporting.figures import CONTENDERS, Figures
 
 _MOMENT_S: Final = 0.3
 

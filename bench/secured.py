@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.client import Client
+from bench.loads.client import Client
 from bench.servers import FLAGS, MAKERS
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.certificates import Authority, openssl

@@ -14,8 +14,8 @@ from typing import Final
 
 import grpc
 
-from bench.client import Client
-from bench.figures import CONTENDERS, OURS, PEER
+from bench.loads.client import Client
+from bench.reporting.figures import CONTENDERS, OURS, PEER
 from tests.support.servers import Server, etcd, ours
 
 Pair = dict[str, Server]

@@ -12,7 +12,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from kvstore.watch.hub import Delivery, Hub
 from kvstore.watch.ranges import Ranges
 from kvstore.watch.stream import WatchLimits
-from tests.support.watch_history import MemoryHistory, create, header_of
+from tests.support.models.watch_history import MemoryHistory, create, header_of
 
 
 def fan_out(revisions: int) -> Callable[[], object]:

@@ -3,10 +3,10 @@
 import json
 from typing import Any, Final
 
-from bench import kvload
 from bench.api_servers import COLUMNS, Contender, contenders
-from bench.figures import Better, Measure
+from bench.loads import kvload
 from bench.procfs import memory
+from bench.reporting.figures import Better, Measure
 from bench.restarts import MIB, seconds_of
 from bench.run import Run, Scenario
 from tests.apiserver.support.api_servers import ApiServer

@@ -9,14 +9,14 @@ import json
 import time
 from typing import Any, Final, NamedTuple
 
-from bench import kvload
 from bench.api_servers import APPLY, COLUMNS, JSON, MERGE, Contender, contenders
-from bench.figures import Better, Measure
+from bench.loads import kvload
+from bench.loads.unary import NO_TARGETS, Targets
 from bench.procfs import Meter, memory
+from bench.reporting.figures import Better, Measure
 from bench.restarts import MIB
 from bench.ruled import OBJECT, SPEC
 from bench.run import Run, Scenario
-from bench.unary import NO_TARGETS, Targets
 from tests.apiserver.support.hook_server import HookServer, allowing
 from tests.apiserver.support.kube_files import make_namespace
 from tests.apiserver.support.requests import asked

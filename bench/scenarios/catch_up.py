@@ -8,9 +8,9 @@ import shutil
 import time
 from typing import Final
 
-from bench import kvload
 from bench.clusters import Cluster, check_received, one_cluster, wait_applied
-from bench.figures import Better, Measure
+from bench.loads import kvload
+from bench.reporting.figures import Better, Measure
 from bench.run import Run, Scenario
 
 _MEMBERS: Final = 3

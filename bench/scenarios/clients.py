@@ -1,17 +1,17 @@
 """What a call costs its caller: the project's client beside grpc.aio, against the same server.
 
-Each load runs in a process of its own (`bench.store_load`), on one asyncio loop, the two taking
+Each load runs in a process of its own (`bench.loads.store_load`), on one asyncio loop; the two take
 turns round by round. CPU is that of the client. The rate is also bounded by the server, which
 shares the machine with it, and for changes by its disk: it has a target for reads alone.
 """
 
 from typing import Final
 
-from bench import store_load
-from bench.figures import OURS, PEER, Better, Measure
+from bench.loads import store_load
+from bench.loads.unary import NO_TARGETS, Targets
+from bench.reporting.figures import OURS, PEER, Better, Measure
 from bench.run import Run, Scenario
 from bench.servers import FLAGS
-from bench.unary import NO_TARGETS, Targets
 from kvstore.client import crate
 from tests.support.servers import ours, running
 

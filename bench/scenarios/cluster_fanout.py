@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from bench import kvload
 from bench.clusters import Cluster, clusters
-from bench.figures import Better, Measure
+from bench.loads import kvload
+from bench.reporting.figures import Better, Measure
 from bench.run import Run, Scenario
 from bench.scenarios.fanout import Shape, options
 

@@ -6,14 +6,14 @@ follower, who answers them alone. CPU is that of all members, and of it that of 
 
 from typing import Final
 
-from bench import h2
-from bench.client import Client
 from bench.clusters import Cluster, Member, clusters
-from bench.figures import Better, Measure
-from bench.load import VALUE
+from bench.loads import h2
+from bench.loads.client import Client
+from bench.loads.load import VALUE
+from bench.loads.unary import NO_TARGETS, Result, Shape, Targets, Unary, play_unary
+from bench.reporting.figures import Better, Measure
 from bench.restarts import MIB
 from bench.run import Run, Scenario
-from bench.unary import NO_TARGETS, Result, Shape, Targets, Unary, play_unary
 from kvstore.wire.gen import rpc_pb2 as pb
 
 _MEMBERS: Final = 3

@@ -4,10 +4,10 @@ import time
 from itertools import islice
 from typing import Final
 
-from bench.client import Client
-from bench.figures import Better, Measure, percentile
-from bench.load import fill, keys_of, load
-from bench.paced import RATE, Paced, during
+from bench.loads.client import Client
+from bench.loads.load import fill, keys_of, load
+from bench.loads.paced import RATE, Paced, during
+from bench.reporting.figures import Better, Measure, percentile
 from bench.restarts import MIB
 from bench.run import Run, Scenario
 from bench.servers import Pair, pair

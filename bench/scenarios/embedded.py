@@ -6,8 +6,8 @@ lock, so what a call waits depends on the switch interval: the default of 5 ms, 
 
 from typing import Final
 
-from bench import embedded_load
-from bench.figures import OURS, PEER, Better, Measure
+from bench.loads import embedded_load
+from bench.reporting.figures import OURS, PEER, Better, Measure
 from bench.run import Run, Scenario
 
 _START_S: Final = 0.2

@@ -14,10 +14,10 @@ from typing import Final
 
 import grpc
 
-from bench.client import Client
-from bench.figures import OURS, Better, Measure
+from bench.loads.client import Client
+from bench.reporting.figures import OURS, Better, Measure
 from bench.run import Run, Scenario
-from tests.support.cluster_servers import Cluster, Member, cluster
+from tests.support.cluster.servers import Cluster, Member, cluster
 
 _KINDS: Final = {OURS: "ooo"}
 _PEER_KINDS: Final = "eee"

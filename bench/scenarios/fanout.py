@@ -12,8 +12,8 @@ gets many events in one message. So the table has both ends, and not only the on
 
 from typing import Any, Final, NamedTuple
 
-from bench import kvload
-from bench.figures import Better, Measure
+from bench.loads import kvload
+from bench.reporting.figures import Better, Measure
 from bench.run import Run, Scenario
 from bench.servers import pair
 from tests.support.servers import Server

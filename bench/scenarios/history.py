@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from bench.client import Client
-from bench.figures import Better, Measure, percentile
-from bench.load import PUTS_PER_TXN, VALUE, keys_of, load
-from bench.paced import RATE, during
+from bench.loads.client import Client
+from bench.loads.load import PUTS_PER_TXN, VALUE, keys_of, load
+from bench.loads.paced import RATE, during
+from bench.reporting.figures import Better, Measure, percentile
 from bench.restarts import measure_restarts, note_memory, seconds_of
 from bench.run import Run, Scenario
 from bench.servers import Pair, pair

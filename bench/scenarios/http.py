@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
 
-from bench import h2
-from bench.figures import OURS, PEER, Better, Measure
 from bench.http_server import SMALL, Server, serving
+from bench.loads import h2
 from bench.procfs import Meter, memory
+from bench.reporting.figures import OURS, PEER, Better, Measure
 from bench.run import Run, Scenario
 from kvstore.transport import native
 from tests.support.certificates import Authority

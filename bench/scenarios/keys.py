@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from bench.figures import Better, Measure
-from bench.load import VALUE, keys_of, load
+from bench.loads.load import VALUE, keys_of, load
+from bench.reporting.figures import Better, Measure
 from bench.restarts import measure_restarts, note_memory
 from bench.run import Run, Scenario
 from bench.servers import pair

@@ -5,9 +5,9 @@ bench/native/src/kubernetes.rs says what the calls are, and checks every answer.
 
 from typing import Final
 
-from bench import kvload
-from bench.client import Client
-from bench.figures import Better, Measure
+from bench.loads import kvload
+from bench.loads.client import Client
+from bench.reporting.figures import Better, Measure
 from bench.restarts import MIB, note_memory
 from bench.run import Run, Scenario
 from bench.servers import pair

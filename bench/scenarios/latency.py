@@ -1,7 +1,7 @@
 """How long a put takes at a fixed rate: at half of etcd's maximum, and beside heavy work.
 
 Both servers get the same puts at the same moments, and a put's time counts from when it was due
-(kvload; see `bench.paced` for why). The work beside them begins half a second after the puts.
+(kvload; see `bench.loads.paced` for why). The work beside them begins half a second after the puts.
 """
 
 import time
@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final
 
-from bench import h2, kvload
-from bench.client import Client
-from bench.figures import PEER, Better, Measure
-from bench.load import VALUE, fill, keys_of
+from bench.loads import h2, kvload
+from bench.loads.client import Client
+from bench.loads.load import VALUE, fill, keys_of
+from bench.reporting.figures import PEER, Better, Measure
 from bench.run import Run, Scenario
 from bench.servers import pair
 from kvstore.wire.gen import rpc_pb2 as pb

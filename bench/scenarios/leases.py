@@ -4,8 +4,8 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from bench.figures import Better, Measure
-from bench.load import Tell, call_all
+from bench.loads.load import Tell, call_all
+from bench.reporting.figures import Better, Measure
 from bench.restarts import measure_restarts, note_memory, seconds_of
 from bench.run import Run, Scenario
 from bench.servers import pair

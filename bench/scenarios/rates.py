@@ -9,13 +9,13 @@ all the bytes. kvload checks its answers itself.
 import asyncio
 from typing import Final, NamedTuple
 
-from bench import h2, kvload
-from bench.client import Client
-from bench.figures import Better, Measure
-from bench.load import VALUE, call_all, fill
+from bench.loads import h2, kvload
+from bench.loads.client import Client
+from bench.loads.load import VALUE, call_all, fill
+from bench.loads.unary import NO_TARGETS, Result, Shape, Targets, Unary, of_kvload, play_unary
+from bench.reporting.figures import Better, Measure
 from bench.run import Run, Scenario
 from bench.servers import FLAGS, Pair, pair
-from bench.unary import NO_TARGETS, Result, Shape, Targets, Unary, of_kvload, play_unary
 from kvstore.transport import native
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.servers import Server, ours, running

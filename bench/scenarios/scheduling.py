@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from bench import kvload
 from bench.api_servers import COLUMNS, SCHEDULER, Contender, contenders
-from bench.figures import OURS, Better, Measure
+from bench.loads import kvload
 from bench.procfs import Meter
+from bench.reporting.figures import OURS, Better, Measure
 from bench.run import Run, Scenario
 from tests.apiserver.support.kube_files import make_namespace, write_kubeconfig
 from tests.apiserver.support.requests import Connection

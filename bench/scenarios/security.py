@@ -3,8 +3,8 @@
 from contextlib import ExitStack
 from typing import Any, Final
 
-from bench import kvload
-from bench.figures import CONTENDERS, Better, Measure
+from bench.loads import kvload
+from bench.reporting.figures import CONTENDERS, Better, Measure
 from bench.run import Run, Scenario
 from bench.secured import MODES, PLAIN, Secured, make_files, secured
 from kvstore.transport import native

@@ -8,9 +8,9 @@ import time
 from contextlib import ExitStack
 from typing import Any, Final
 
-from bench import kvload
 from bench.clusters import Cluster, Member, one_cluster
-from bench.figures import CONTENDERS, Better, Measure
+from bench.loads import kvload
+from bench.reporting.figures import CONTENDERS, Better, Measure
 from bench.run import Run, Scenario
 from bench.slow_link import SlowLink, slow_link
 

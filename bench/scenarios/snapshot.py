@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import grpc
 
-from bench import kvload
-from bench.client import Client
 from bench.clusters import Cluster, Member, check_received, clusters, end, wait_applied, wait_until
-from bench.figures import Better, Measure, percentile
-from bench.load import fill, keys_of
-from bench.paced import RATE, Paced, during
+from bench.loads import kvload
+from bench.loads.client import Client
+from bench.loads.load import fill, keys_of
+from bench.loads.paced import RATE, Paced, during
+from bench.reporting.figures import Better, Measure, percentile
 from bench.restarts import MIB
 from bench.run import Run, Scenario
 from kvstore.wire.gen import rpc_pb2 as pb

@@ -7,8 +7,8 @@ node has heard of it. The rate is a Deployment's: from its POST until all its po
 import time
 from typing import Any, Final
 
-from bench.figures import OURS, Better, Measure
 from bench.procfs import Meter, cpu_seconds, memory
+from bench.reporting.figures import OURS, Better, Measure
 from bench.restarts import MEMORY_KINDS, MIB, memory_measure, seconds_of
 from bench.run import Run, Scenario
 from bench.stacks import Stack

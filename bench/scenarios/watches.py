@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import grpc
 
-from bench.client import OPTIONS, bidi
-from bench.figures import Better, Measure
-from bench.load import keys_of
+from bench.loads.client import OPTIONS, bidi
+from bench.loads.load import keys_of
 from bench.procfs import memory
+from bench.reporting.figures import Better, Measure
 from bench.restarts import note_memory
 from bench.run import Run, Scenario
 from bench.servers import pair

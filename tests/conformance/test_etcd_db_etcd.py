@@ -19,7 +19,7 @@ from kvstore.storage.takeover import take_over
 from kvstore.wire.gen import rpc_pb2
 from kvstore.wire.gen.kv_pb2 import KeyValue
 from tests.support import servers
-from tests.support.etcd_db_files import Buckets, put_row, read, sample, write, write_planned
+from tests.support.disks.etcd_db_files import Buckets, put_row, read, sample, write, write_planned
 
 pytestmark = pytest.mark.e2e
 

@@ -24,7 +24,7 @@ import pytest
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.kv_pb2 import Event
-from tests.support.cluster_servers import Cluster, Member, cluster, wait_for
+from tests.support.cluster.servers import Cluster, Member, cluster, wait_for
 from tests.support.rpc_client import Client, status
 from tests.support.servers import Server, free_ports, ours, running
 

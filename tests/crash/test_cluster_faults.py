@@ -2,7 +2,7 @@
 
 Each test ends with all faults removed: the cluster goes on within a bounded time, all members are
 equal, and the history clients recorded is one that a single store could have given them (see
-`tests/support/cluster_history.py`).
+`tests/support/cluster/history.py`).
 
 KVSTORE_TEST_KILLS=n plays n rounds instead of the few, KVSTORE_TEST_SEED=n other ones.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster_load import Load
-from tests.support.cluster_servers import Cluster, Member, cluster, wait_for
-from tests.support.namespaces import Network, namespaces
-from tests.support.small_disk import small_disk
+from tests.support.cluster.load import Load
+from tests.support.cluster.servers import Cluster, Member, cluster, wait_for
+from tests.support.disks.small_disk import small_disk
+from tests.support.network.namespaces import Network, namespaces
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ import pytest
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support.disks.small_disk import small_disk
 from tests.support.rpc_client import Client, status
 from tests.support.servers import Server, ours, running
-from tests.support.small_disk import small_disk
 
 SEGMENT_MIB = 62  # etcd's segments are 64 MB, and the first is preallocated
 SEGMENTS_MIB = 2 * SEGMENT_MIB

@@ -24,7 +24,7 @@ import pytest
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_harness import Disk, Harness
+from tests.support.node.harness import Disk, Harness
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, ours, running
 

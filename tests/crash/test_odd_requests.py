@@ -15,7 +15,7 @@ from kvstore.batch import Inbox
 from kvstore.server.auth.password_tasks import PasswordTasks
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_harness import Disk, Harness
+from tests.support.node.harness import Disk, Harness
 
 SEED = int(os.environ.get("KVSTORE_TEST_SEED", "1"))
 BATCHES = int(os.environ.get("KVSTORE_TEST_BATCHES", "800"))

@@ -19,9 +19,9 @@ import pytest
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.certificates import Authority
+from tests.support.network.tcp_proxy import TcpProxy
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, free_ports, ours
-from tests.support.tcp_proxy import TcpProxy
 
 pytestmark = [
     pytest.mark.slow,

@@ -16,7 +16,7 @@ from kvstore.batch import Inbox
 from kvstore.errors import DataDirError, StorageFatalError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_harness import CallError, Disk, Harness
+from tests.support.node.harness import CallError, Disk, Harness
 
 FLAGS = ["--snapshot-count=8", "--snapshot-catchup-entries=4", "--max-wals=1"]
 STEPS = 46

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import h2, kvload
+from bench.loads import h2, kvload
 from kvstore.transport import native
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ import pytest
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import health_pb2
+from tests.support.models.store_view import Store
 from tests.support.servers import Server, etcdctl, free_ports, ours, running
-from tests.support.store_view import Store
 
 pytestmark = pytest.mark.e2e
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kvstore.transport import native
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.http_client import ask
+from tests.support.http.plain_client import ask
 from tests.support.mixin_names import ALERTS, BETWEEN_MEMBERS, DASHBOARD
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, free_ports, ours, running

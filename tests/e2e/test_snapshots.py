@@ -17,8 +17,8 @@ from kvstore.storage.etcd_db.reader import EtcdDbReader
 from kvstore.storage.etcd_db.status import status
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support.models.store_view import WHOLE, Store, fill, member, view
 from tests.support.servers import Server, etcd, etcdctl, etcdutl, ours, running
-from tests.support.store_view import WHOLE, Store, fill, member, view
 
 pytestmark = pytest.mark.e2e
 

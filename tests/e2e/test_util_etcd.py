@@ -8,6 +8,7 @@ import pytest
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support.models.store_view import FIRST_LEASE, Store, fill, member, view
 from tests.support.servers import (
     Server,
     etcd,
@@ -17,7 +18,6 @@ from tests.support.servers import (
     ours,
     running,
 )
-from tests.support.store_view import FIRST_LEASE, Store, fill, member, view
 from tests.support.util_command import Tool
 
 pytestmark = pytest.mark.e2e

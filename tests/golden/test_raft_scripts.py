@@ -1,11 +1,11 @@
-"""The life of raft as golden scripts; see tests/support/raft_script for their language."""
+"""The life of raft as golden scripts; see tests/support/raft/script for their language."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.support import golden
-from tests.support.raft_script import Script
+from tests.support.raft.script import Script
 
 SCRIPTS = sorted((Path(__file__).parent / "raft").glob("*.txt"))
 

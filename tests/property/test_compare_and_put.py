@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kvstore.apply.compare_and_put import plan
 from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.applier_parts import LEASE, ApplierParts
+from tests.support.node.applier_parts import LEASE, ApplierParts
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"c"])
 

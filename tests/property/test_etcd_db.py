@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from kvstore.errors import CorruptionError
 from kvstore.storage.etcd_db.reader import EtcdDbReader
-from tests.support.etcd_db_files import BRANCH, PAGE, Buckets, page_headers, read, sample, write
+from tests.support.disks.etcd_db_files import (
+    BRANCH,
+    PAGE,
+    Buckets,
+    page_headers,
+    read,
+    sample,
+    write,
+)
 
 ROWS_MAX = 100_000  # of a damaged file: more would be a loop
 

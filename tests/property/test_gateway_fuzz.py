@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kvstore.server.gateway.routes import ROUTES
 from kvstore.wire.rpc import Kind
-from tests.support.http_harness import Pages
+from tests.support.http.harness import Pages
 
 JSON = st.recursive(
     st.none()

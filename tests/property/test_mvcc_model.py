@@ -11,7 +11,7 @@ from kvstore.mvcc.ranges import RangeResult
 from kvstore.mvcc.store import Store
 from kvstore.storage.memory_backend import MemoryBackend
 from kvstore.wire.gen.kv_pb2 import KeyValue
-from tests.support.mvcc_model import Model
+from tests.support.models.mvcc_model import Model
 
 KEYS = st.sampled_from([b"a", b"a\0", b"b", b"\xff", b"k" * 130])
 ENDS = st.one_of(st.just(b""), st.just(b"\0"), KEYS)

@@ -9,7 +9,7 @@ from kvstore.apply.plain_put import PlainPut, plain_put
 from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import varint
-from tests.support.applier_parts import LEASE, ApplierParts
+from tests.support.node.applier_parts import LEASE, ApplierParts
 
 SPACE_BYTES = 1 << 20
 KEYS = st.sampled_from([b"a", b"b", b"c", b"dd"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.http_client import ask
+from tests.support.http.plain_client import ask
 from tests.support.servers import Server, free_ports, ours, running
 
 pytestmark = pytest.mark.slow

@@ -1,6 +1,6 @@
 """Raft among five members: loss, delay, repetition, partitions, crashes, changes of members.
 
-The invariants are in tests/support/raft_world. The canaries prove that a broken disk, or an entry
+The invariants are in tests/support/raft/world. The canaries prove that a broken disk, or an entry
 that counts as saved before it is, would be noticed.
 """
 
@@ -12,7 +12,7 @@ from kvstore.raft.rawnode import RawNode
 from kvstore.raft.read_index import ReadRequest
 from kvstore.raft.ready import Ready
 from kvstore.raft.state import State
-from tests.support.raft_world import Member, World
+from tests.support.raft.world import Member, World
 
 STEPS = 5000
 

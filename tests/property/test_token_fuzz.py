@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kvstore.auth.tokens import SimpleTokens
 from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.auth.jwt import TOKEN_BYTES_MAX, JwtKeys
-from tests.support.node_harness import FakeClock
+from tests.support.node.harness import FakeClock
 
 SECRET = b"a secret of 64 bytes that nobody else has, and nobody will guess!"
 LOGGER, CLOCK = LineLogger([], "info"), FakeClock()

@@ -23,7 +23,7 @@ from kvstore.storage.wal.repair import SECTOR_BYTES
 from kvstore.storage.wal.replay import Replay
 from kvstore.storage.wal.scan import read_snapshots
 from kvstore.storage.wal.wal import Wal
-from tests.support.fault_files import UnsyncedFiles
+from tests.support.disks.fault_files import UnsyncedFiles
 
 VOTE = 0x628ED94AD692E8A1  # ids are hashes of 64 bits
 META = b"\x08\x01\x10\x02"

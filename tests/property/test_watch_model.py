@@ -20,7 +20,7 @@ from kvstore.watch.history import Event
 from kvstore.watch.hub import Delivery, Hub
 from kvstore.watch.stream import WatchLimits
 from kvstore.wire.gen.rpc_pb2 import WatchResponse
-from tests.support.watch_history import (
+from tests.support.models.watch_history import (
     PROGRESS,
     MemoryHistory,
     cancel,

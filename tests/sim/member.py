@@ -42,7 +42,7 @@ from tests.sim.peers import PeerPort, SimLinks, compare_members
 from tests.sim.raft_checks import RaftChecker
 from tests.sim.token_keys import SimTokenKeys
 from tests.sim.trace import Trace
-from tests.support.cluster_network import Network
+from tests.support.cluster.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

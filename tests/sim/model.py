@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.kv_pb2 import KeyValue
 from kvstore.wire.internal import Field
-from tests.support.mvcc_model import ModelRow, compaction_keep, hash_keep, hash_rows
+from tests.support.models.mvcc_model import ModelRow, compaction_keep, hash_keep, hash_rows
 
 COMPACTED = "etcdserver: mvcc: required revision has been compacted"
 FUTURE = "etcdserver: mvcc: required revision is a future revision"

@@ -25,7 +25,7 @@ from kvstore.server.peering.questions import Facts, PeerQuestions
 from tests.sim.options import MS_NS
 from tests.sim.token_keys import PASSWORD_KINDS, do_password_work
 from tests.sim.violation import demand
-from tests.support.cluster_network import Links, Network
+from tests.support.cluster.network import Links, Network
 
 if TYPE_CHECKING:
     from tests.sim.member import Member

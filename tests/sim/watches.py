@@ -13,7 +13,7 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.kv_pb2 import Event, KeyValue
 from tests.sim.access_checks import NOBODY, Caller
 from tests.sim.checks import Checker, demand
-from tests.support.mvcc_model import ModelRow
+from tests.support.models.mvcc_model import ModelRow
 
 _C = pb.WatchCreateRequest
 

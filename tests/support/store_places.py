@@ -16,7 +16,7 @@ from typing import Any
 
 from kvstore.client import ClientOptions, Store, connect, crate
 from tests.support import pausing
-from tests.support.embedded_member import EmbeddedMember
+from tests.support.node.embedded_member import EmbeddedMember
 from tests.support.servers import Server, etcd, ours, running
 
 KINDS = ("embedded", "native", "grpcio", "native-etcd", "grpcio-etcd")

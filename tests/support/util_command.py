@@ -10,7 +10,7 @@ import pytest
 
 from kvstore.storage.etcd_db.digest import append_digest
 from kvstore.util.commands import main
-from tests.support.etcd_db_files import Buckets, sample, write
+from tests.support.disks.etcd_db_files import Buckets, sample, write
 
 TIMEOUT_S = 60.0
 

@@ -13,14 +13,14 @@ _PORT: Final = "unit/server/test_flag_effects.py::test_the_client_port"
 _NODE: Final = "unit/server/test_flag_effects.py::test_the_node"
 _PEERS: Final = "unit/server/test_flag_effects.py::test_tls_between_members"
 _OTHERS: Final = "unit/server/test_flag_effects.py::test_others"
-_TLS: Final = "conformance/test_transport_tls.py"
-_PEER_TLS: Final = "conformance/test_peers_tls.py"
+_TLS: Final = "conformance/transport/test_tls.py"
+_PEER_TLS: Final = "conformance/peers/test_tls.py"
 _RULES: Final = "unit/server/test_config_parse.py::test_rules_are_held_with_value_and_limit"
-_KV: Final = ("conformance/test_differential_kv.py", "conformance/test_differential_edges.py")
+_KV: Final = ("conformance/differential/test_kv.py", "conformance/differential/test_edges.py")
 _AUTH: Final = ("conformance/test_auth_etcd.py", "unit/node/test_node_auth.py")
 _GATES: Final = "unit/server/test_feature_flags.py"
 _CORRUPTION: Final = "unit/node/test_node_corruption.py"
-_DISCOVERY: Final = "e2e/test_discovery.py"
+_DISCOVERY: Final = "e2e/members/test_discovery.py"
 _REGISTRY: Final = "unit/server/test_flag_effects.py::test_the_registry_of_discovery"
 _MEMBERS: Final = "unit/node/test_node_members.py"
 _STARTS: Final = "e2e/test_command.py::test_flags_in_every_form"
@@ -33,17 +33,20 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "rpc:KV/DeleteRange": _KV,
     "rpc:KV/Txn": _KV,
     "rpc:KV/Compact": _KV,
-    "rpc:Watch/Watch": ("conformance/test_differential_watch.py", "unit/mvcc/test_watch_hub.py"),
+    "rpc:Watch/Watch": ("conformance/differential/test_watch.py", "unit/mvcc/test_watch_hub.py"),
     "rpc:Lease/LeaseGrant": ("unit/cluster/test_cluster_leases.py", "e2e/test_etcdctl.py"),
     "rpc:Lease/LeaseRevoke": ("unit/node/test_node_auth.py", "e2e/test_etcdctl.py"),
     "rpc:Lease/LeaseKeepAlive": ("unit/cluster/test_cluster_leases.py", "e2e/test_etcdctl.py"),
     "rpc:Lease/LeaseTimeToLive": ("unit/cluster/test_cluster_leases.py", "e2e/test_etcdctl.py"),
     "rpc:Lease/LeaseLeases": ("crash/test_odd_requests.py", "e2e/test_etcdctl.py"),
-    "rpc:Cluster/MemberAdd": (_MEMBERS, "e2e/test_join.py"),
+    "rpc:Cluster/MemberAdd": (_MEMBERS, "e2e/members/test_join.py"),
     "rpc:Cluster/MemberRemove": (_MEMBERS,),
     "rpc:Cluster/MemberUpdate": (f"{_MEMBERS}::test_peer_urls_are_updated",),
     "rpc:Cluster/MemberList": (_MEMBERS, "unit/cluster/test_cluster_reads.py"),
-    "rpc:Cluster/MemberPromote": (f"{_MEMBERS}::test_a_learner_is_promoted", "e2e/test_join.py"),
+    "rpc:Cluster/MemberPromote": (
+        f"{_MEMBERS}::test_a_learner_is_promoted",
+        "e2e/members/test_join.py",
+    ),
     "rpc:Maintenance/Alarm": ("crash/test_quota.py", "e2e/test_etcdctl.py"),
     "rpc:Maintenance/Status": ("unit/node/test_node_versions.py", "e2e/test_etcdctl.py"),
     "rpc:Maintenance/Defragment": ("unit/node/test_node_maintenance.py", "e2e/test_etcdctl.py"),
@@ -108,11 +111,11 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:heartbeat-interval": (_NODE, "unit/cluster/test_cluster_elections.py"),
     "flag:election-timeout": (_NODE, "unit/cluster/test_cluster_elections.py"),
     "flag:initial-election-tick-advance": (_NODE, "unit/cluster/test_cluster_elections.py"),
-    "flag:listen-peer-urls": ("e2e/test_join.py", "conformance/test_peers_links.py"),
+    "flag:listen-peer-urls": ("e2e/members/test_join.py", "conformance/peers/test_links.py"),
     "flag:listen-client-urls": (
         "e2e/test_command.py::test_several_addresses_one_of_them_a_socket_file",
     ),
-    "flag:listen-client-http-urls": (_PORT, "e2e/test_http_addresses.py"),
+    "flag:listen-client-http-urls": (_PORT, "e2e/http/test_addresses.py"),
     "flag:max-snapshots": (f"{_GATES}::test_snapshot_files_beyond_the_number_are_deleted",),
     "flag:max-wals": ("e2e/test_command.py::test_the_log_is_trimmed",),
     "flag:memory-mlock": ("e2e/test_flags.py::test_memory_is_locked",),
@@ -128,19 +131,19 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "flag:max-concurrent-streams": (
         _PORT,
-        "conformance/test_transport.py::test_the_limit_of_streams_per_connection_is_announced",
+        "conformance/transport/test_transport.py::test_the_limit_of_streams_per_connection_is_announced",
     ),
     "flag:grpc-keepalive-min-time": (
         _PORT,
-        "conformance/test_transport.py::test_a_client_that_pings_without_measure_is_cut_off",
+        "conformance/transport/test_transport.py::test_a_client_that_pings_without_measure_is_cut_off",
     ),
     "flag:grpc-keepalive-interval": (
         _PORT,
-        "conformance/test_transport_hostile.py::test_a_client_that_answers_pings_is_kept",
+        "conformance/transport/test_hostile.py::test_a_client_that_answers_pings_is_kept",
     ),
     "flag:grpc-keepalive-timeout": (
         _PORT,
-        "conformance/test_transport_hostile.py::test_a_client_that_is_no_more_is_noticed",
+        "conformance/transport/test_hostile.py::test_a_client_that_is_no_more_is_noticed",
     ),
     "flag:socket-reuse-port": (
         "e2e/test_flags.py::test_another_server_may_share_the_ports_if_both_agree",
@@ -158,11 +161,14 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:feature-gates": (_GATES, "unit/server/test_config_values.py"),
     "flag:initial-advertise-peer-urls": (
         "unit/cluster/test_initial_cluster.py",
-        "e2e/test_join.py",
+        "e2e/members/test_join.py",
     ),
-    "flag:initial-cluster": ("unit/cluster/test_initial_cluster.py", "e2e/test_join.py"),
-    "flag:initial-cluster-state": ("unit/cluster/test_founding.py", "e2e/test_join.py"),
-    "flag:initial-cluster-token": ("unit/cluster/test_founding.py", "e2e/test_cluster_restore.py"),
+    "flag:initial-cluster": ("unit/cluster/test_initial_cluster.py", "e2e/members/test_join.py"),
+    "flag:initial-cluster-state": ("unit/cluster/test_founding.py", "e2e/members/test_join.py"),
+    "flag:initial-cluster-token": (
+        "unit/cluster/test_founding.py",
+        "e2e/members/test_cluster_restore.py",
+    ),
     "flag:advertise-client-urls": (_NODE, _STARTS),
     "flag:discovery-token": (_DISCOVERY,),
     **{
@@ -195,14 +201,14 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "flag:client-cert-file": ("e2e/test_flags.py::test_a_certificate_of_its_own_is_shown",),
     "flag:client-key-file": ("e2e/test_flags.py::test_a_certificate_of_its_own_is_shown",),
-    "flag:client-cert-auth": ("e2e/test_tls_log.py", "e2e/test_auth_certificates.py"),
+    "flag:client-cert-auth": ("e2e/tls/test_log.py", "e2e/tls/test_auth_certificates.py"),
     "flag:client-crl-file": (
         _PORT,
         f"{_TLS}::test_revoked_certificates_and_a_list_that_changes",
-        "e2e/test_http_addresses.py::test_tls",
+        "e2e/http/test_addresses.py::test_tls",
     ),
-    "flag:client-cert-allowed-hostname": (_PORT, "e2e/test_tls_log.py"),
-    "flag:auto-tls": ("unit/server/test_self_cert.py", "e2e/test_tls.py"),
+    "flag:client-cert-allowed-hostname": (_PORT, "e2e/tls/test_log.py"),
+    "flag:auto-tls": ("unit/server/test_self_cert.py", "e2e/tls/test_tls.py"),
     "flag:peer-cert-file": (_PEERS, _PEER_TLS),
     "flag:peer-key-file": (_PEERS, _PEER_TLS),
     "flag:peer-client-cert-file": (_PEERS, _PEER_TLS),
@@ -212,10 +218,10 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
         f"{_PEER_TLS}::test_a_client_without_a_certificate_is_refused",
     ),
     "flag:peer-trusted-ca-file": (_PEERS, _PEER_TLS),
-    "flag:peer-auto-tls": (_PEERS, "unit/server/test_self_cert.py", "e2e/test_tls.py"),
+    "flag:peer-auto-tls": (_PEERS, "unit/server/test_self_cert.py", "e2e/tls/test_tls.py"),
     "flag:self-signed-cert-validity": ("unit/server/test_self_cert.py",),
     "flag:peer-crl-file": (_PEERS, f"{_PEER_TLS}::test_revoked_certificates"),
-    "flag:peer-cert-allowed-cn": (_PEERS, "e2e/test_tls_log.py"),
+    "flag:peer-cert-allowed-cn": (_PEERS, "e2e/tls/test_log.py"),
     "flag:peer-cert-allowed-hostname": (
         _PEERS,
         f"{_PEER_TLS}::test_names_are_checked_on_both_sides",
@@ -230,15 +236,15 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:cors": ("unit/http/test_http_site.py::test_origins",),
     "flag:host-whitelist": (
         "unit/http/test_http_site.py::test_hosts_that_are_not_whitelisted",
-        "e2e/test_http_addresses.py",
+        "e2e/http/test_addresses.py",
     ),
     "flag:auth-token": ("unit/auth/test_auth_jwt.py", "conformance/test_auth_etcd.py"),
     "flag:bcrypt-cost": (_NODE, "unit/auth/test_auth_passwords.py"),
     "flag:auth-token-ttl": ("unit/node/test_node_auth.py::test_an_unused_token_expires",),
-    "flag:enable-pprof": ("unit/http/test_http_health.py", "e2e/test_http_streams.py"),
+    "flag:enable-pprof": ("unit/http/test_http_health.py", "e2e/http/test_streams.py"),
     "flag:metrics": ("e2e/test_metrics.py::test_handling_times_only_when_asked_for",),
     "flag:listen-metrics-urls": (
-        "e2e/test_http_addresses.py::test_metrics_have_addresses_of_their_own",
+        "e2e/http/test_addresses.py::test_metrics_have_addresses_of_their_own",
         "e2e/test_metrics.py",
     ),
     "flag:logger": (_RULES, "e2e/test_command.py::test_log_lines"),
@@ -291,7 +297,10 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:max-learners": (_OTHERS, f"{_MEMBERS}::test_one_learner_at_a_time"),
     "flag:snapshot-catchup-entries": (_NODE, "unit/cluster/test_cluster_snapshots.py"),
     "flag:unsafe-no-fsync": ("conformance/test_files.py",),
-    "flag:force-new-cluster": ("unit/cluster/test_force_new.py", "e2e/test_cluster_restore.py"),
+    "flag:force-new-cluster": (
+        "unit/cluster/test_force_new.py",
+        "e2e/members/test_cluster_restore.py",
+    ),
     # Feature gates
     "gate:CompactHashCheck": (
         f"{_CORRUPTION}::test_without_a_majority_a_configured_check_raises_the_alarm",
@@ -303,43 +312,43 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
         f"{_CORRUPTION}::test_a_restarted_member_must_not_serve_before_it_is_compared",
     ),
     "gate:LeaseCheckpoint": (f"{_GATES}::test_checkpoints_of_leases_are_proposed_with_their_gate",),
-    "gate:SetMemberLocalAddr": ("e2e/test_local_address.py",),
+    "gate:SetMemberLocalAddr": ("e2e/http/test_local_address.py",),
     "gate:PriorityRequest": (f"{_GATES}::test_revokes_go_on_in_a_member_that_is_behind",),
     # Pages
-    "http:/version": ("conformance/test_http_pages.py", "unit/http/test_http_health.py"),
-    "http:/health": ("conformance/test_http_pages.py", "unit/http/test_http_health.py"),
-    "http:/livez": ("conformance/test_http_pages.py", "unit/http/test_http_health.py"),
-    "http:/readyz": ("conformance/test_http_pages.py", "unit/http/test_http_health.py"),
-    "http:/metrics": ("e2e/test_metrics.py", "e2e/test_http_addresses.py"),
-    "http:/debug/requests": ("e2e/test_http_addresses.py::test_requests_are_shown_at_debug_level",),
+    "http:/version": ("conformance/http/test_pages.py", "unit/http/test_http_health.py"),
+    "http:/health": ("conformance/http/test_pages.py", "unit/http/test_http_health.py"),
+    "http:/livez": ("conformance/http/test_pages.py", "unit/http/test_http_health.py"),
+    "http:/readyz": ("conformance/http/test_pages.py", "unit/http/test_http_health.py"),
+    "http:/metrics": ("e2e/test_metrics.py", "e2e/http/test_addresses.py"),
+    "http:/debug/requests": ("e2e/http/test_addresses.py::test_requests_are_shown_at_debug_level",),
     "http:/debug/vars": ("unit/http/test_http_health.py::test_variables",),
-    "http:/debug/pprof/": ("unit/http/test_http_health.py", "e2e/test_http_streams.py"),
-    "peer:/raft": ("conformance/test_peers_port.py", "conformance/test_peers_etcd.py"),
+    "http:/debug/pprof/": ("unit/http/test_http_health.py", "e2e/http/test_streams.py"),
+    "peer:/raft": ("conformance/peers/test_port.py", "conformance/peers/test_etcd.py"),
     "peer:/raft/stream/message": (
-        "conformance/test_peers_links.py",
-        "conformance/test_peers_etcd.py",
+        "conformance/peers/test_links.py",
+        "conformance/peers/test_etcd.py",
     ),
     "peer:/raft/stream/msgapp": (
-        "conformance/test_peers_links.py",
-        "conformance/test_peers_etcd.py",
+        "conformance/peers/test_links.py",
+        "conformance/peers/test_etcd.py",
     ),
-    "peer:/raft/snapshot": ("conformance/test_peers_links.py", "conformance/test_peers_etcd.py"),
-    "peer:/raft/probing": ("conformance/test_peers_port.py::test_probing",),
-    "peer:/members": ("conformance/test_peers_questions.py::test_members",),
+    "peer:/raft/snapshot": ("conformance/peers/test_links.py", "conformance/peers/test_etcd.py"),
+    "peer:/raft/probing": ("conformance/peers/test_port.py::test_probing",),
+    "peer:/members": ("conformance/peers/test_questions.py::test_members",),
     "peer:/members/promote/ID": (
-        "conformance/test_peers_questions.py::test_impossible_promotions",
+        "conformance/peers/test_questions.py::test_impossible_promotions",
         f"{_MEMBERS}::test_a_learner_is_promoted",
     ),
-    "peer:/members/hashkv": ("conformance/test_peers_questions.py::test_hashes",),
-    "peer:/leases": ("conformance/test_peers_questions.py::test_leases_are_renewed",),
-    "peer:/leases/internal": ("conformance/test_peers_questions.py::test_leases_are_looked_up",),
-    "peer:/downgrade/enabled": ("conformance/test_peers_questions.py::test_downgrade",),
-    "peer:/version": ("conformance/test_peers_questions.py::test_version",),
-    "command:gateway": ("e2e/test_gateway.py",),
+    "peer:/members/hashkv": ("conformance/peers/test_questions.py::test_hashes",),
+    "peer:/leases": ("conformance/peers/test_questions.py::test_leases_are_renewed",),
+    "peer:/leases/internal": ("conformance/peers/test_questions.py::test_leases_are_looked_up",),
+    "peer:/downgrade/enabled": ("conformance/peers/test_questions.py::test_downgrade",),
+    "peer:/version": ("conformance/peers/test_questions.py::test_version",),
+    "command:gateway": ("e2e/proxy/test_gateway.py",),
     "command:grpc-proxy": (
-        "e2e/test_grpc_proxy_etcdctl.py",
-        "e2e/test_grpc_proxy.py",
-        "e2e/test_grpc_proxy_leasing.py",
+        "e2e/proxy/test_proxy_etcdctl.py",
+        "e2e/proxy/test_grpc_proxy.py",
+        "e2e/proxy/test_proxy_leasing.py",
     ),
     "metrics": (
         "e2e/test_metrics.py",
@@ -352,7 +361,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
 # Every path of the JSON gateway is one row of one table, served by one piece of code.
 _GATEWAY: Final = (
     "property/test_gateway_fuzz.py",
-    "conformance/test_http_pages.py",
+    "conformance/http/test_pages.py",
     "unit/http/test_http_json.py::test_every_message_of_the_gateway_has_a_mapping",
 )
 EVIDENCE: Final = _PROVEN | {f"http:{path}": _GATEWAY for path in ROUTES}

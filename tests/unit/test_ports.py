@@ -4,13 +4,13 @@ import socket
 import subprocess
 import sys
 
-from tests.support.ports import free_ports
+from tests.support.network.ports import free_ports
 
 
 def test_ports_are_this_process_s_own() -> None:
     ours = set(free_ports(3)) | set(free_ports(3))
     assert len(ours) == 6
-    program = "from tests.support.ports import free_ports; print(*free_ports(500))"
+    program = "from tests.support.network.ports import free_ports; print(*free_ports(500))"
     other = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )

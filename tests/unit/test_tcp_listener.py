@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from tests.support.tcp_listener import TcpListener
+from tests.support.network.tcp_listener import TcpListener
 
 
 async def _hold(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:

@@ -12,7 +12,7 @@ from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import KeyPair, Listener, ServerTls
 from kvstore.http.serving.request import Request
 from tests.support.certificates import Authority
-from tests.support.http_serving import NEEDS_NATIVE, serving
+from tests.support.http.serving import NEEDS_NATIVE, serving
 
 _PORTABLE = [
     pytest.param(False, id="native", marks=NEEDS_NATIVE),

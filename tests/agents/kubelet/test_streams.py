@@ -29,7 +29,7 @@ from kvstack.apiserver.streams.spdy.pipes import SocketPipe
 from kvstack.apiserver.streams.spdy.session import Session, Stream
 from tests.agents.kubelet.test_kubelet import pod, pytestmark, reach
 from tests.agents.support.cluster import TestCluster, eventually
-from tests.support.tcp_listener import TcpListener
+from tests.support.network.tcp_listener import TcpListener
 
 __all__ = ["pytestmark"]
 

@@ -21,7 +21,7 @@ from kvstack.apiserver.server.certs.certificates import Profile, issue
 from kvstore import embed
 from kvstore.runtime.clock import SystemClock
 from tests.apiserver.server.in_process import World, options
-from tests.support.hanging_up import hang_up
+from tests.support.http.hanging_up import hang_up
 
 T = TypeVar("T")
 Headers = Iterable[tuple[str, str]]

@@ -15,8 +15,8 @@ import pytest
 from kvstore.runtime.log.line_logger import LineLogger
 from tests.apiserver.advisories.target import ADMIN, BOB, Target, parsed
 from tests.support.certificates import Authority
-from tests.support.hanging_up import hang_up
-from tests.support.raw_http2 import (
+from tests.support.http.hanging_up import hang_up
+from tests.support.http.raw_http2 import (
     CONTINUATION,
     END_HEADERS,
     END_STREAM,
@@ -27,7 +27,7 @@ from tests.support.raw_http2 import (
     SETTINGS,
     frame,
 )
-from tests.support.tcp_listener import TcpListener
+from tests.support.network.tcp_listener import TcpListener
 
 PODS = "/api/v1/namespaces/default/pods"
 UPGRADE = (

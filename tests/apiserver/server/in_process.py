@@ -30,7 +30,7 @@ from kvstore import embed
 from kvstore.client import Store
 from kvstore.runtime.clock import SystemClock
 from kvstore.runtime.log.line_logger import LineLogger
-from tests.support.hanging_up import hang_up
+from tests.support.http.hanging_up import hang_up
 
 WAIT_S = 60.0
 ISSUER = "https://kubernetes.default.svc.cluster.local"

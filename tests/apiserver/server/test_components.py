@@ -13,7 +13,7 @@ from kvstack.apiserver.server.components import ComponentStatuses, Health, ask_p
 from kvstore.client.errors import UnavailableError
 from tests.apiserver.support.memory_store import MemoryStore
 from tests.support.certificates import Authority
-from tests.support.tcp_listener import TcpListener
+from tests.support.network.tcp_listener import TcpListener
 
 REFUSED = "dial tcp 127.0.0.1:{port}: connect: connection refused"
 

@@ -18,7 +18,7 @@ from kvstore.errors import ConfigError
 from kvstore.http.serving import native
 from kvstore.runtime.log.line_logger import LineLogger
 from tests.apiserver.server.in_process import ISSUER, World, options, run
-from tests.support.embedded_member import EmbeddedMember
+from tests.support.node.embedded_member import EmbeddedMember
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from kvstack.apiserver.server.certs.certificates import Pair, Profile, issue, ne
 from kvstack.apiserver.server.certs.serving_certificate import ServingCertificate
 from kvstack.apiserver.server.settings.options import ServingOptions
 from tests.apiserver.server.fixed_clock import FixedClock
-from tests.support.node_group import ListLog
+from tests.support.node.group import ListLog
 
 NOW_S = 1_800_000_000
 DAY_S = 86_400

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.apiserver.server.in_process import World, options, run
-from tests.support.hanging_up import hang_up
+from tests.support.http.hanging_up import hang_up
 
 TOKEN = "base64url.bearer.authorization.k8s.io." + base64.urlsafe_b64encode(
     b"admin-token"

@@ -16,8 +16,8 @@ from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.streams.backends import Backends, DialError
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from tests.apiserver.server.in_process import World, options, run
-from tests.support.hanging_up import hang_up
-from tests.support.tcp_listener import TcpListener
+from tests.support.http.hanging_up import hang_up
+from tests.support.network.tcp_listener import TcpListener
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"

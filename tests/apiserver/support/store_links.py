@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
-from tests.support.tcp_relay import TcpRelay
+from tests.support.network.tcp_relay import TcpRelay
 
 TIMEOUT_S = 60.0
 

@@ -23,8 +23,8 @@ from kvstack.apiserver.schema.resource import Kind
 from kvstore.wire import rpc
 from tests.apiserver.support.api_servers import ApiServer, SharedFiles, serving
 from tests.apiserver.support.requests import Connection, RefusedError
+from tests.support.models.store_view import Store
 from tests.support.servers import Server, etcd, ours, running
-from tests.support.store_view import Store
 from tests.support.util_command import Tool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -12,7 +12,7 @@ from kvstack.apiserver.webhooks.places import Place, place_of, service_of
 from kvstack.apiserver.webhooks.services import ENDPOINTS, SERVICES, SLICES, ServiceError, Services
 from tests.apiserver.policy.views import FakeView
 from tests.apiserver.support.hook_server import HookServer
-from tests.support.tcp_listener import TcpListener
+from tests.support.network.tcp_listener import TcpListener
 
 Obj = dict[str, Any]
 TIMEOUT_S = 10.0

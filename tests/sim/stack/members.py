@@ -24,7 +24,7 @@ from tests.sim.options import MS_NS, Options, draw
 from tests.sim.peers import OffloadedTasks
 from tests.sim.trace import Trace
 from tests.sim.violation import demand
-from tests.support.cluster_network import Network
+from tests.support.cluster.network import Network
 
 if TYPE_CHECKING:
     from tests.sim.checks import Checker

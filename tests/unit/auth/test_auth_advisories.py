@@ -11,7 +11,7 @@ import pytest
 from kvstore.errors import PERMISSION_DENIED, USER_EMPTY
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.auth_member import BOTH, AuthMember
+from tests.support.node.auth_member import BOTH, AuthMember
 
 SECRET = b"secret"
 

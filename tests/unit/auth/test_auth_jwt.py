@@ -26,8 +26,8 @@ from kvstore.server.auth.jwt import JwtKeys
 from kvstore.server.auth.tokens import bcrypt_cost_of, tokens_of
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.auth_member import READ, AuthMember
-from tests.support.node_harness import FakeClock
+from tests.support.node.auth_member import READ, AuthMember
+from tests.support.node.harness import FakeClock
 
 SECRET = b"a secret of 64 bytes that nobody else has, and nobody will guess!"
 RSA = rsa.generate_private_key(65537, 2048)

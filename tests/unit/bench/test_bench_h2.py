@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import h2
+from bench.loads import h2
 
 RECORDED = """\
 starting benchmark...

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bench import report
-from bench.figures import OURS, PEER, Better, Figures, Measure, percentile
 from bench.procfs import Memory, parse_stat, parse_status
+from bench.reporting import report
+from bench.reporting.figures import OURS, PEER, Better, Figures, Measure, percentile
 
 LESS = Measure("restart", "s", Better.LOWER, 1.0)
 MORE = Measure("rate", "calls/s", Better.HIGHER, 1.2)

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench import plot, report, summary
-from bench.figures import OURS, PEER, Better, Figures, Measure
+from bench.reporting import plot, report, summary
+from bench.reporting.figures import OURS, PEER, Better, Figures, Measure
 
 MACHINE = {
     "date": "2026-01-02",

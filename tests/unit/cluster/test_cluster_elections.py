@@ -14,9 +14,9 @@ from kvstore.errors import (
 from kvstore.raft.model import Entry, HardState, MessageType
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
-from tests.support.cluster_network import MS
-from tests.support.node_harness import CallError
+from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
+from tests.support.cluster.network import MS
+from tests.support.node.harness import CallError
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.kv_pb2 import Event
 from kvstore.wire.internal import Field
 from tests.sim.model import StoreModel
-from tests.support.cluster_history import Call, Checker, History, Seen
+from tests.support.cluster.history import Call, Checker, History, Seen
 
 KEYS = (b"a", b"b")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
+from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
 
 FLAGS = ("--auto-compaction-retention=4s", "--quota-backend-bytes=60000")
 TURNS_MAX_PER_S = 60  # heartbeats and their answers

@@ -6,8 +6,8 @@ from kvstore.errors import NO_LEADER, TIMEOUT
 from kvstore.raft.model import MessageType
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
-from tests.support.cluster_network import MS
+from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
+from tests.support.cluster.network import MS
 
 
 @pytest.fixture

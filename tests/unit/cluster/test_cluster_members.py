@@ -12,9 +12,9 @@ from kvstore.raft.model import ConfChange, ConfChangeType
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.members import Member, encode_member
-from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
-from tests.support.cluster_network import MS
-from tests.support.node_harness import CallError
+from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
+from tests.support.cluster.network import MS
+from tests.support.node.harness import CallError
 
 
 @pytest.fixture

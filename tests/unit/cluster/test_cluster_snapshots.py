@@ -10,9 +10,9 @@ from kvstore.raft.model import MessageType
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.sim.disk_faults import PowerCut
-from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
-from tests.support.cluster_network import MS
-from tests.support.node_harness import CallError
+from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
+from tests.support.cluster.network import MS
+from tests.support.node.harness import CallError
 
 SMALL = {"snapshot_count": 20, "snapshot_catchup_entries": 5}
 

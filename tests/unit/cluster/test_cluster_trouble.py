@@ -12,8 +12,8 @@ from typing_extensions import override
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.sim.disk_faults import PowerCut
-from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
-from tests.support.cluster_network import MS
+from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
+from tests.support.cluster.network import MS
 
 STEPS = 250
 

@@ -8,7 +8,7 @@ import pytest
 from kvstore.errors import ConfigError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_group import Group, GroupMember
+from tests.support.node.group import Group, GroupMember
 
 FORCE = "--force-new-cluster"
 

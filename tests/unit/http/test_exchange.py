@@ -8,8 +8,8 @@ from kvstore.batch import Inbox
 from kvstore.raft.model import Entry, HardState, Message, MessageType
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
-from tests.support.cluster_network import MS
+from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
+from tests.support.cluster.network import MS
 
 LONE_PUTS = 6  # after so many, the next one is expected
 

@@ -19,7 +19,7 @@ from kvstore.server.pages.pprof_format import profile
 from kvstore.server.pages.version_and_vars import VersionPage
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.http_harness import Kept, Pages
+from tests.support.http.harness import Kept, Pages
 
 TIMED_OUT = CallRefusedError(14, "etcdserver: request timed out")
 

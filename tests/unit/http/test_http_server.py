@@ -13,8 +13,8 @@ from kvstore.http import h1_server
 from kvstore.http.exchange import PageRequest, Responder
 from kvstore.http.h1_server import H1Server
 from kvstore.runtime.log.line_logger import LineLogger
-from tests.support.http_client import WebSocket, Wire, ask
-from tests.support.http_harness import Pages
+from tests.support.http.harness import Pages
+from tests.support.http.plain_client import WebSocket, Wire, ask
 
 WAIT_S = 60.0
 GET = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n"

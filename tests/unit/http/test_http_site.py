@@ -12,7 +12,7 @@ from kvstore.runtime.local_client import CallRefusedError
 from kvstore.server.gateway.call_options import call_options
 from kvstore.server.pages.access import host_name
 from kvstore.server.pages.service import Extras
-from tests.support.http_harness import Pages
+from tests.support.http.harness import Pages
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The checker of calls through proxies sees a stale read, and nothing wrong in a clean life."""
 
-from tests.support.row_history import Held, Seen, trouble
+from tests.support.models.row_history import Held, Seen, trouble
 
 KEY = b"k"
 NOTHING: Held = (0, b"")

@@ -3,7 +3,7 @@
 from kvstore.watch.fanout import Batch
 from kvstore.watch.request import FRAGMENT, NO_DELETE, NO_PUT, PREV_KV
 from kvstore.wire.gen.rpc_pb2 import WatchResponse
-from tests.support.watch_history import MemoryHistory, header_of
+from tests.support.models.watch_history import MemoryHistory, header_of
 
 
 def batch_of(

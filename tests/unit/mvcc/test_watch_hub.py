@@ -9,7 +9,7 @@ from kvstore.watch.hub import Delivery, Hub
 from kvstore.watch.request import MALFORMED
 from kvstore.watch.stream import WatchLimits
 from kvstore.wire.gen.rpc_pb2 import WatchResponse
-from tests.support.watch_history import (
+from tests.support.models.watch_history import (
     PROGRESS,
     MemoryHistory,
     cancel,

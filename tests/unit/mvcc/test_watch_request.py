@@ -15,7 +15,7 @@ from kvstore.watch.request import (
     Refused,
     parse_request,
 )
-from tests.support.watch_history import PROGRESS, cancel, create
+from tests.support.models.watch_history import PROGRESS, cancel, create
 
 
 @pytest.mark.parametrize(

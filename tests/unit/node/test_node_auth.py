@@ -30,7 +30,7 @@ from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2, health_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
-from tests.support.auth_member import BOTH, READ, WRITE, AuthMember
+from tests.support.node.auth_member import BOTH, READ, WRITE, AuthMember
 
 Make = Callable[..., AuthMember]
 

@@ -20,7 +20,7 @@ from kvstore.node.call_context import UNRESTRICTED, CallContext
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
-from tests.support.auth_member import BOTH, AuthMember
+from tests.support.node.auth_member import BOTH, AuthMember
 
 LEASE = 77
 Call = tuple[str, int, Message]  # (caller, method, request)

@@ -9,8 +9,8 @@ from kvstore.backend import Table
 from kvstore.errors import CorruptionError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_group import Group, GroupMember
-from tests.support.node_harness import CallError
+from tests.support.node.group import Group, GroupMember
+from tests.support.node.harness import CallError
 
 CORRUPT = pb.AlarmType.CORRUPT
 FENCED = "is fenced off: its data differs from the other members'; it must be rebuilt from them"

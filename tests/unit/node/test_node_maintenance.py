@@ -9,7 +9,7 @@ from kvstore.batch import Inbox
 from kvstore.wire import rpc
 from kvstore.wire.gen import health_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_harness import CallError, Disk, Harness
+from tests.support.node.harness import CallError, Disk, Harness
 
 KEYS = 60
 SECOND_NS = 1_000_000_000

@@ -7,8 +7,8 @@ import pytest
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_group import Group
-from tests.support.node_harness import CallError
+from tests.support.node.group import Group
+from tests.support.node.harness import CallError
 
 D_URLS = ["http://10.0.0.9:2380"]
 

@@ -10,7 +10,7 @@ from kvstore.batch import Inbox
 from kvstore.node.reads.gets import is_get
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_harness import CallError, Disk, Harness
+from tests.support.node.harness import CallError, Disk, Harness
 
 KEYS = 50
 SLICE_KEYS = 7

@@ -11,7 +11,7 @@ from kvstore.node.no_peers import NoPeers
 from kvstore.raft.model import Entry, HardState
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_harness import Disk, Harness
+from tests.support.node.harness import Disk, Harness
 
 PUT = (rpc.PUT, pb.PutRequest(key=b"k", value=b"v"))
 GET = (rpc.RANGE, pb.RangeRequest(key=b"k"))

@@ -5,7 +5,7 @@ from pathlib import Path
 from kvstore.node.upkeep import upkeep
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_harness import Disk, Harness
+from tests.support.node.harness import Disk, Harness
 
 CATCH_UP = 8
 FLAGS = ["--snapshot-count=1000", f"--snapshot-catchup-entries={CATCH_UP}"]

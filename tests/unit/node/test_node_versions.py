@@ -8,8 +8,8 @@ import pytest
 from kvstore.errors import DataDirError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_group import Group
-from tests.support.node_harness import CallError
+from tests.support.node.group import Group
+from tests.support.node.harness import CallError
 
 VALIDATE, ENABLE, CANCEL = (
     pb.DowngradeRequest.VALIDATE,

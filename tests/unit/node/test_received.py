@@ -23,7 +23,7 @@ from kvstore.storage.snapshots.received import prepare_received
 from kvstore.storage.wal.record import WalSnapshot
 from kvstore.storage.wal.wal import Wal
 from kvstore.wire.gen import metadata_pb2
-from tests.support.etcd_db_files import Buckets, write, write_planned
+from tests.support.disks.etcd_db_files import Buckets, write, write_planned
 
 INDEX = 77
 WAIT_S = 60.0

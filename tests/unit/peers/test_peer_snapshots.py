@@ -21,8 +21,8 @@ from kvstore.storage.snapshots.peer_head import snapshot_of
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import WireError
-from tests.support.file_limits import files_limited_to
-from tests.support.node_harness import Disk, Harness
+from tests.support.disks.file_limits import files_limited_to
+from tests.support.node.harness import Disk, Harness
 
 INDEX = 77
 TIMEOUT_S = 60.0

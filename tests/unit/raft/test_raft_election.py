@@ -14,7 +14,7 @@ from kvstore.raft.model import (
 )
 from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState
-from tests.support.raft_node import Driven, Group
+from tests.support.raft.node import Driven, Group
 
 
 def voter(term: int = 5, vote: int = 0, last_term: int = 3, last_index: int = 4) -> Driven:

@@ -18,7 +18,7 @@ from kvstore.raft.model import (
 )
 from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState
-from tests.support.raft_node import Driven, Group
+from tests.support.raft.node import Driven, Group
 
 M = MessageType
 X = Entry(EntryType.NORMAL, 5, 5, b"x")

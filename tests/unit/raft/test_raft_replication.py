@@ -21,7 +21,7 @@ from kvstore.raft.model import (
 )
 from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState, ProposeOutcome
-from tests.support.raft_node import Driven, Group, lone_leader, new_cluster
+from tests.support.raft.node import Driven, Group, lone_leader, new_cluster
 
 
 def entries(first: int, *terms: int) -> list[Entry]:

@@ -17,7 +17,7 @@ from kvstore.raft.model import (
 )
 from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState, ProposeOutcome
-from tests.support.raft_node import Driven, lone_leader, new_cluster
+from tests.support.raft.node import Driven, lone_leader, new_cluster
 
 
 def test_log_of_a_fresh_cluster() -> None:

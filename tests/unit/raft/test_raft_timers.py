@@ -3,7 +3,7 @@
 import pytest
 
 from kvstore.raft.model import MessageType, Role
-from tests.support.raft_node import Group
+from tests.support.raft.node import Group
 
 
 @pytest.fixture

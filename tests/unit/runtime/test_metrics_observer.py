@@ -17,7 +17,7 @@ from kvstore.server.metrics.sources import Disk
 from kvstore.units import MILLISECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.cluster_harness import SECOND, Cluster, ClusterMember
+from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
 
 MS = MILLISECOND_NS
 SLOW_REQUEST_NS = 300 * MS

@@ -15,7 +15,7 @@ from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.node_harness import Disk, Harness
+from tests.support.node.harness import Disk, Harness
 
 WAIT_S = 60.0
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pytest
 from kvstore import failpoints
 from kvstore.errors import ConfigError
 from kvstore.server.failpoints import ArmedFailpoint, Failpoints, from_environment, parse
-from tests.support.cluster_harness import Cluster
+from tests.support.cluster.harness import Cluster
 from tests.support.servers import free_ports
 
 

@@ -12,8 +12,8 @@ from kvstore.errors import TOO_MANY_REQUESTS
 from kvstore.lease.row import decode_row
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.cluster_harness import SECOND, Cluster
-from tests.support.node_harness import Disk, Harness
+from tests.support.cluster.harness import SECOND, Cluster
+from tests.support.node.harness import Disk, Harness
 
 LARGE = pb.PutRequest(key=b"k", value=bytes(1 << 20)).SerializeToString()
 PUTS = 8  # of a mebibyte: more than one turn applies, so a gap is left

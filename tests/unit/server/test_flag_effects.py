@@ -168,7 +168,7 @@ def test_others() -> None:
 def test_every_method_is_served(tmp_path: Path) -> None:
     """In all clients' eyes: no method of etcd's protocol is unknown here."""
     from kvstore.node.streams.streams import SERVED
-    from tests.support.node_harness import Disk, Harness
+    from tests.support.node.harness import Disk, Harness
 
     harness = Harness(tmp_path, Disk(in_memory=True))
     try:

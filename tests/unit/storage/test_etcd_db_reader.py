@@ -10,7 +10,7 @@ import pytest
 from kvstore.errors import CorruptionError, DataDirError
 from kvstore.storage.etcd_db.page import NO_FREELIST, Meta, decode_meta, encode_meta
 from kvstore.storage.etcd_db.reader import EtcdDbReader
-from tests.support.etcd_db_files import BRANCH, LEAF, PAGE, page_headers, read, sample, write
+from tests.support.disks.etcd_db_files import BRANCH, LEAF, PAGE, page_headers, read, sample, write
 
 Damage = Callable[[bytearray, "Shape"], None]
 

@@ -17,7 +17,7 @@ from kvstore.storage import free_space
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.snapshots import writer as snapshot_writer
 from kvstore.wire.gen.rpc_pb2 import SnapshotResponse
-from tests.support.etcd_db_files import Buckets, read, sample
+from tests.support.disks.etcd_db_files import Buckets, read, sample
 
 TIMEOUT_S = 60.0
 HEADER = b"\x18\x07"  # ResponseHeader{revision: 7}

@@ -11,7 +11,7 @@ from kvstore.backend import Row
 from kvstore.errors import CorruptionError
 from kvstore.storage.etcd_db.digest import append_digest, check_digest, digest, has_digest
 from kvstore.storage.etcd_db.status import status, status_of
-from tests.support.etcd_db_files import put_row, revision, sample, write
+from tests.support.disks.etcd_db_files import put_row, revision, sample, write
 
 
 def test_status_counts_live_keys_and_hashes_every_row_in_order(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from kvstore.storage.etcd_db.layout import leaf_sizes, leaves
 from kvstore.storage.etcd_db.reader import EtcdDbReader
 from kvstore.storage.etcd_db.stream import plan_db
 from kvstore.storage.snapshots.arrival import STEP_S_MAX, PipeArrival, is_report_due, report
-from tests.support.etcd_db_files import (
+from tests.support.disks.etcd_db_files import (
     BRANCH,
     LEAF,
     PAGE,

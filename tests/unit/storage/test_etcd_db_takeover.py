@@ -12,7 +12,7 @@ from kvstore.storage import takeover
 from kvstore.storage.files import OsFiles
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.takeover import TakenOver, copy_rows, take_over
-from tests.support.etcd_db_files import Buckets, put_row, sample, write
+from tests.support.disks.etcd_db_files import Buckets, put_row, sample, write
 
 INDEX = 9  # consistent_index of the sample
 

@@ -12,7 +12,7 @@ from kvstore.backend import Row
 from kvstore.errors import CorruptionError
 from kvstore.storage.etcd_db.reader import EtcdDbReader
 from kvstore.storage.etcd_db.writer import EtcdDbWriter
-from tests.support.etcd_db_files import (
+from tests.support.disks.etcd_db_files import (
     BRANCH,
     LEAF,
     PAGE,

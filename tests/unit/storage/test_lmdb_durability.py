@@ -15,7 +15,7 @@ from kvstore.backend import Table
 from kvstore.errors import CorruptionError, DataDirError, KvstoreError, StorageFatalError
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.lmdb.environment import FORMAT_KEY
-from tests.support.file_limits import files_limited_to
+from tests.support.disks.file_limits import files_limited_to
 
 ROOT = Path(__file__).parents[3]
 PRELUDE = """

@@ -16,7 +16,7 @@ from kvstore.storage.snapshots.file import (
 )
 from kvstore.storage.v2_store import encode_v2_store
 from kvstore.wire.members import Member
-from tests.support.fault_files import FaultFiles
+from tests.support.disks.fault_files import FaultFiles
 
 NEVER = "0001-01-01T00:00:00Z"
 

@@ -12,7 +12,7 @@ from kvstore.raft.model import ConfState, Entry, HardState
 from kvstore.storage.wal.record import INITIAL_SNAPSHOT, WalSnapshot
 from kvstore.storage.wal.scan import read_last_snapshot, read_snapshots
 from kvstore.storage.wal.wal import Wal
-from tests.support.fault_files import FaultFiles
+from tests.support.disks.fault_files import FaultFiles
 
 META = b"\x08\x01\x10\x02"
 CONF = ConfState((1,))

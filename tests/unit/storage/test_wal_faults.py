@@ -11,7 +11,7 @@ from kvstore.errors import StorageFatalError
 from kvstore.raft.model import ConfState, Entry, HardState
 from kvstore.storage.wal.record import INITIAL_SNAPSHOT, WalSnapshot
 from kvstore.storage.wal.wal import Wal
-from tests.support.fault_files import FaultFiles
+from tests.support.disks.fault_files import FaultFiles
 
 META = b"\x08\x01\x10\x02"
 SEGMENT_BYTES = 2048

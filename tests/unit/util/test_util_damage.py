@@ -13,7 +13,7 @@ from kvstore.storage.wal.record import WalSnapshot
 from kvstore.storage.wal.wal import Wal
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field, wrap
-from tests.support.etcd_db_files import sample, write
+from tests.support.disks.etcd_db_files import sample, write
 from tests.support.util_command import Tool, process, snapshot_file
 
 FLIPS = 120

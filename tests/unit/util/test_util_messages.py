@@ -14,7 +14,7 @@ from kvstore.wire.internal import Field, wrap
 from kvstore.wire.members import Member, encode_member, encode_promotion
 from kvstore.wire.raft_codec import encode_conf_change
 from kvstore.wire.varint import WireError
-from tests.support.etcd_db_files import sample, write
+from tests.support.disks.etcd_db_files import sample, write
 from tests.support.util_command import Tool
 
 BIG = 0x8E9E05C52164694D

@@ -11,7 +11,7 @@ import pytest
 
 from kvstore.types import SERVER_VERSION
 from kvstore.util.printers import human_bytes
-from tests.support.etcd_db_files import sample, write
+from tests.support.disks.etcd_db_files import sample, write
 from tests.support.util_command import Tool, process, snapshot_file
 
 

@@ -15,7 +15,7 @@ from kvstore.storage.wal.record import INITIAL_SNAPSHOT, WalSnapshot
 from kvstore.storage.wal.wal import Wal
 from kvstore.util import targets
 from kvstore.wire.members import cluster_id, member_id
-from tests.support.etcd_db_files import read, revision, sample, write
+from tests.support.disks.etcd_db_files import read, revision, sample, write
 from tests.support.util_command import Tool, snapshot_file
 
 PEERS = {"a": "http://127.0.0.1:2380", "b": "http://127.0.0.2:2380", "c": "http://127.0.0.3:2380"}

@@ -49,7 +49,7 @@ from kvstack.apiserver.webhooks.services import Services
 from tests.apiserver.policy.admission.requests import asked, namespace, pod
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView
-from tests.support.node_group import ListLog
+from tests.support.node.group import ListLog
 
 SELECTOR = "scheduler.alpha.kubernetes.io/node-selector"
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"

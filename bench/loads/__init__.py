@@ -1,0 +1,1 @@
+"""What drives a server, and counts: each is a program of its own, or a part of one."""

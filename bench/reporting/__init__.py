@@ -1,0 +1,1 @@
+"""What was measured: figures, where they were taken, files, tables and drawings."""
