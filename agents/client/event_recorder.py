@@ -12,12 +12,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import EVENTS
 from kvstack.agents.client.event_correlation import Correlated, EventCorrelator
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apiserver.objects.names import name_is_dns_subdomain
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstore.logger import Logger
@@ -101,7 +103,7 @@ class EventRecorder:
         self._last_ns = max(int(now_s * 1e9), self._last_ns + 1)
         now = time_text(now_s)
         namespace = reference.get("namespace") or "default"
-        meta: Object = {"name": f"{reference['name']}.{self._last_ns:x}", "namespace": namespace}
+        meta: Object = {"name": self._name(reference["name"]), "namespace": namespace}
         if annotations:
             meta["annotations"] = annotations
         source = {"component": self._component}
@@ -122,6 +124,13 @@ class EventRecorder:
             "reportingComponent": self._component,
             "reportingInstance": self._host,
         }
+
+    def _name(self, about: str) -> str:
+        """Return the name of an event; of what may not begin one (`system:node`), another."""
+        name = f"{about}.{self._last_ns:x}"
+        if not name_is_dns_subdomain(name, False):
+            return name
+        return str(UUID(int=int(self._chance() * 2**53) << 75 | self._last_ns, version=4))
 
     async def _write_all(self) -> None:
         while self._waiting:

@@ -8,9 +8,12 @@
 - A leader that has not renewed for `renew_deadline_s` has lost, whatever the cause. `run` returns
   then; what it led must be ended before another may lead, that is within
   `duration_s - renew_deadline_s`.
+- A try that gets no answer is given up after half the renew deadline, so that one connection that
+  is dead does not cost the lease.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -26,6 +29,7 @@ Object: TypeAlias = dict[str, Any]
 
 _NOT_FOUND: Final = 404
 _JITTER: Final = 1.2
+_TRY_LEAST_S: Final = 1.0
 
 
 class LeaseName(NamedTuple):
@@ -51,6 +55,11 @@ class Terms:
                 f" {_JITTER} times the retry period: {self}"
             )
 
+    @property
+    def try_s(self) -> float:
+        """How long one try may take."""
+        return max(self.renew_deadline_s / 2, _TRY_LEAST_S)
+
 
 class LeaderElection:
     """One candidate for a lease."""
@@ -68,7 +77,7 @@ class LeaderElection:
     ) -> None:
         """Hold nothing yet.
 
-        on_change is told `became leader` or `stopped leading`, and the Lease.
+        on_change is told `IDENTITY became leader` or `IDENTITY stopped leading`, and the Lease.
         """
         self.identity: Final = identity
         self._api = api
@@ -130,11 +139,7 @@ class LeaderElection:
         while True:
             await asyncio.sleep(self.terms.retry_s)
             left_s = self._renewed_at + self.terms.renew_deadline_s - self._clock.monotonic_s()
-            try:
-                async with asyncio.timeout(max(left_s, 0.0)):
-                    is_held = await self._try_once()
-            except TimeoutError:
-                is_held = False
+            is_held = await self._try_once(left_s)
             now = self._clock.monotonic_s()
             if not is_held and now >= self._renewed_at + self.terms.renew_deadline_s:
                 self._logger.error("the lease was lost", lease=self._name.name)
@@ -143,11 +148,12 @@ class LeaderElection:
                 self._logger.error("another holds the lease", lease=self._name.name, by=self.holder)
                 return
 
-    async def _try_once(self) -> bool:
-        """Take or renew the lease; False if that cannot be now."""
+    async def _try_once(self, left_s: float = math.inf) -> bool:
+        """Take or renew the lease within so many seconds; False if that cannot be now."""
         try:
-            return await self._try()
-        except (ApiError, UnreachableError) as error:
+            async with asyncio.timeout(min(self.terms.try_s, max(left_s, 0.0))):
+                return await self._try()
+        except (ApiError, UnreachableError, TimeoutError) as error:
             self._logger.debug("no lease", lease=self._name.name, error=str(error))
             return False
 
@@ -227,7 +233,7 @@ class LeaderElection:
     def _tell(self, what: str) -> None:
         self._logger.info(what, lease=self._name.name, identity=self.identity)
         if self._on_change is not None and self._observed is not None:
-            self._on_change(what, self._observed)
+            self._on_change(f"{self.identity} {what}", self._observed)
 
 
 _EMPTY: Final[Object] = {}

@@ -1,11 +1,12 @@
 """Keeps somebody told of all objects of a resource, for ever: list, watch, and again after breaks.
 
     watch with initial events ─► replace(all objects) ─► apply(events) … ends ─► watch on
-       └► not served: list in pages ─► replace ─► watch    └► 410: from the beginning
+       └► refused: list in pages ─► replace ─► watch       └► 410: from the beginning
 
 Rules (client-go's reflector): a watch that ends is begun again at the last resourceVersion, also of
-bookmarks; 410 and what cannot be continued begin from the whole; failures wait 0.8 s, twice as long
-each time up to 30 s, with jitter.
+bookmarks; 410, and a resourceVersion that the server has not reached (its store was restored, say),
+begin from the whole; failures, and watches that end at once without a word, wait 0.8 s, twice as
+long each time up to 30 s, with jitter.
 """
 
 import asyncio
@@ -29,7 +30,11 @@ _PAGE: Final = 500
 _BASE_S: Final = 0.8
 _MAX_S: Final = 30.0
 _RESET_S: Final = 120.0
+_SHORT_S: Final = 1.0
+"""A watch that tells nothing and ends within that is a failure: it is not begun again at once."""
 _GONE: Final = 410
+_TOO_MANY: Final = 429
+_AHEAD: Final = "ResourceVersionTooLarge"
 
 
 class Sink(Protocol):
@@ -66,6 +71,7 @@ class Reflector:
         self._api = api
         self._resource = resource
         self._sink = sink
+        self._clock = clock
         self._chance = chance
         self._logger = logger
         self._namespace = namespace
@@ -74,7 +80,7 @@ class Reflector:
         self._accept = accept
         self._list_accept = list_accept
         self._resource_version = ""  # empty: begin from the whole
-        self._lists = False  # the server sends no initial events
+        self._lists = False  # the server sent no initial events when it was last asked
         self._back_off = RetryBackOff(
             clock, chance, base_s=_BASE_S, max_s=_MAX_S, jitter=1.0, reset_s=_RESET_S
         )
@@ -90,15 +96,21 @@ class Reflector:
                 else:
                     await self._watch_list()
             except ApiError as error:
-                if error.code == _GONE:
-                    self._resource_version = ""
-                    continue
-                if not self._resource_version and not self._lists and error.code in (400, 422):
-                    self._lists = True  # an older server, which knows no initial events
-                    continue
-                await self._wait(error)
+                if not self._goes_on_at_once(error):
+                    await self._wait(error)
             except UnreachableError as error:
                 await self._wait(error)
+
+    def _goes_on_at_once(self, error: ApiError) -> bool:
+        """Choose what to ask for after a refusal; return whether to ask for it at once."""
+        if self._resource_version:
+            if error.code == _GONE or _is_ahead(error):
+                self._resource_version = ""
+            return error.code == _GONE
+        if self._lists or error.code in (_GONE, _TOO_MANY) or _is_ahead(error):
+            return False
+        self._lists = True  # an older server, or one that cannot do it now
+        return True
 
     async def _wait(self, error: Exception) -> None:
         wait_s = self._back_off.next_s()
@@ -130,6 +142,7 @@ class Reflector:
                 break
         self._sink.replace(items, page.resource_version)
         self._resource_version = page.resource_version
+        self._lists = False
 
     async def _watch_list(self) -> None:
         """Take the whole from the beginning of a watch, and go on with the same stream."""
@@ -153,12 +166,17 @@ class Reflector:
                         objects = None
                         self._take(events[position + 1 :])
                         break
+        self._lists = objects is not None  # it ended before it had told all
 
     async def _watch(self) -> None:
-        """Take changes."""
+        """Take changes; a stream that ends at once without any raises UnreachableError."""
+        began_s, is_silent = self._clock.monotonic_s(), True
         async with aclosing(self._stream(initial_events=False)) as stream:
             async for events in stream:
+                is_silent = False
                 self._take(events)
+        if is_silent and self._clock.monotonic_s() - began_s < _SHORT_S:
+            raise UnreachableError(f"a watch ended within {_SHORT_S} s and told nothing")
 
     def _stream(self, *, initial_events: bool) -> AsyncGenerator[list[Event], None]:
         return self._api.watch(
@@ -176,3 +194,9 @@ class Reflector:
         if events:
             self._sink.apply(events)
             self._resource_version = events[-1].object["metadata"]["resourceVersion"]
+
+
+def _is_ahead(error: ApiError) -> bool:
+    """Whether the server has not reached the resourceVersion that it was asked for."""
+    causes = (error.status.get("details") or {}).get("causes") or ()
+    return any(cause.get("reason") == _AHEAD for cause in causes)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from random import SystemRandom
-from socket import gethostname
 from typing import Final
 
 from kvstack.agents.client.api import Api, Options
@@ -25,7 +24,13 @@ from kvstack.agents.manager.flags import TABLE
 from kvstack.agents.manager.metrics import manager_metrics
 from kvstack.agents.manager.settings import ManagerSettings, manager_settings
 from kvstack.agents.process.access import review_access
-from kvstack.agents.process.leading import election_checks, election_metrics, lead_until
+from kvstack.agents.process.leading import (
+    election_checks,
+    election_metrics,
+    lead_until,
+    lease_events,
+    new_identity,
+)
 from kvstack.agents.process.pages import Pages, serving
 from kvstack.agents.process.settings import cluster_of
 from kvstack.agents.reconcile.manager import Manager, Users
@@ -101,9 +106,12 @@ async def serve(cluster: Cluster, settings: ManagerSettings, log: Logger) -> Non
         election = None
         process = settings.process
         if process.elects:
-            identity = f"{gethostname()}_{SystemRandom().getrandbits(64):016x}"
+            electing = api("leader-election")
+            tell = await stack.enter_async_context(
+                lease_events(electing, _AGENT, clock, chance, log)
+            )
             election = LeaderElection(
-                api("leader-election"), process.lease, identity, clock, chance, log, process.terms
+                electing, process.lease, new_identity(), clock, chance, log, process.terms, tell
             )
         users = _users(cluster, settings, api, clock)
         shared = api("shared-informers", _limiter(settings, clock))

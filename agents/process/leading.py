@@ -1,23 +1,35 @@
 """The work of a process, while it holds the lease: until it is told to stop, or the lease is lost.
 
-    await lead_until(stop, work, election)      election None: work at once
+    async with lease_events(api, "kube-scheduler", clock, chance, log) as tell:
+        election = LeaderElection(…, on_change=tell)
+        await lead_until(stop, work, election)      election None: work at once
 
 `work` runs until it is cancelled. A process whose lease is lost must end: LeaseLostError.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Final, TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from socket import gethostname
+from typing import Any, Final, TypeAlias
+from uuid import uuid4
 
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.leader_election import LeaderElection
+from kvstack.agents.client.timing import Clock
 from kvstore.errors import ConfigError
+from kvstore.logger import Logger
 from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
+Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[], Awaitable[None]]
 
 WATCHDOG_S: Final = 20.0
 """A leader is unwell that has not renewed its lease so long after its end."""
+
+_LAST_EVENT_S: Final = 1.0
+"""So long is waited for the last event to be written."""
 
 
 class LeaseLostError(ConfigError):
@@ -42,6 +54,30 @@ async def lead_until(stop: asyncio.Event, work: Work, election: LeaderElection |
         raise LeaseLostError("leader election lost")
     with suppress(asyncio.CancelledError):
         doing.result()
+
+
+@asynccontextmanager
+async def lease_events(
+    api: Api, component: str, clock: Clock, chance: Callable[[], float], log: Logger
+) -> AsyncGenerator[Callable[[str, Object], None]]:
+    """Give what records an Event about a Lease: who leads, and who does no more."""
+    recorder = EventRecorder(api, component, clock, chance, log)
+
+    def tell(text: str, lease: Object) -> None:
+        recorder.record(lease, "Normal", "LeaderElection", text)
+
+    try:
+        yield tell
+    finally:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_EVENT_S):
+                await recorder.flushed()
+        await recorder.close()
+
+
+def new_identity() -> str:
+    """Return a name that no other process has, under which one may hold a lease."""
+    return f"{gethostname()}_{uuid4()}"
 
 
 def election_checks(election: LeaderElection | None) -> dict[str, Callable[[], bool]]:

@@ -7,8 +7,10 @@ from typing import Any, Final, Protocol, TypeAlias
 from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
 from kvstack.agents.client.discovery import discover
 from kvstack.agents.client.event_recorder import EventRecorder
+from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.reconcile.own_writes import OwnWrites
+from kvstack.agents.reconcile.pace import Pace
 from kvstack.agents.reconcile.plan import (
     Action,
     Again,
@@ -57,8 +59,12 @@ class Executor:
         recorder: EventRecorder,
         own_writes: OwnWrites,
         surrounding: Surrounding,
+        clock: Clock,
     ) -> None:
         """Act through an Api; what is written is remembered by key."""
+        self._clock = clock
+        self.pace: Final = Pace(clock)
+        """Of the keys, by how long their plans took to make."""
         self._surrounding = surrounding
         self._api = api
         self._recorder = recorder
@@ -67,15 +73,22 @@ class Executor:
     async def carry_out(self, key: str, plan: Plan) -> Again | Retry | None:
         """Carry a plan out to its end; raises what it raises."""
         outcomes: list[Outcome] | None = None
+        spent_s = 0.0
+        now_s = self._clock.monotonic_s
+        since_s = now_s()
         try:
             while True:
                 step = next(plan) if outcomes is None else plan.send(outcomes)
+                spent_s += now_s() - since_s
                 outcomes = await self._do(key, step)
+                since_s = now_s()
         except StopIteration as end:
+            spent_s += now_s() - since_s
             again: Again | Retry | None = end.value
             return again
         finally:
             plan.close()
+            self.pace.took(key, spent_s)
 
     async def _do(self, key: str, step: Step) -> list[Outcome]:
         if isinstance(step, SlowStart):

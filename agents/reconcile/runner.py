@@ -4,7 +4,8 @@
                            ▲                               │
                            └────── again, or after a failure
 
-A key is not worked on while the view lacks what was written for it before (`own_writes`).
+A key is not worked on while the view lacks what was written for it before (`own_writes`), nor
+again at once if its plan took long to make (`pace`).
 """
 
 import asyncio
@@ -94,10 +95,12 @@ class Runner:
             surroundings.logger,
         )
         self._own_writes = OwnWrites(self._stores.get, clock)
-        self._executor = Executor(api, self._recorder, self._own_writes, self)
+        self._executor = Executor(api, self._recorder, self._own_writes, self, clock)
         self._followed: dict[ResourceType, tuple[Informer, Handler]] = {}
         self._queue: WorkQueue[str] = WorkQueue(clock, _back_off(controller.back_off, clock))
         self._static: frozenset[ResourceType] = frozenset()
+        self._resting: set[str] = set()
+        """Keys that wait until they have rested."""
         self._workers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -139,7 +142,7 @@ class Runner:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is to be done now."""
-        return self._queue.is_idle
+        return self._queue.is_idle and not self._resting
 
     @property
     def work(self) -> Work:
@@ -209,6 +212,11 @@ class Runner:
             except QueueClosedError:
                 return
             try:
+                if rest_s := self._executor.pace.rest_s(key):
+                    self._resting.add(key)
+                    self._queue.add_after(key, rest_s)
+                    continue
+                self._resting.discard(key)
                 if self._own_writes.are_seen(key):
                     await self._reconcile(key)
                 else:

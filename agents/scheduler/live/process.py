@@ -22,7 +22,13 @@ from kvstack.agents.client.kubeconfig import Cluster, KubeconfigError, connect
 from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.process.access import review_access
-from kvstack.agents.process.leading import election_checks, election_metrics, lead_until
+from kvstack.agents.process.leading import (
+    election_checks,
+    election_metrics,
+    lead_until,
+    lease_events,
+    new_identity,
+)
 from kvstack.agents.process.pages import Checks, Pages, serving
 from kvstack.agents.process.settings import Settings, cluster_of
 from kvstack.agents.scheduler.configuration import Configuration, read_configuration
@@ -104,9 +110,10 @@ async def serve(
         if settings.elects:
             lease_api = Api(connect(cluster), Options(user_agent=f"{_AGENT}/leader-election"))
             stack.push_async_callback(lease_api.close)
-            identity = f"{host}_{SystemRandom().getrandbits(64):016x}"
+            component = next(iter(configuration.profiles))
+            tell = await stack.enter_async_context(lease_events(api, component, clock, chance, log))
             election = LeaderElection(
-                lease_api, settings.lease, identity, clock, chance, log, settings.terms
+                lease_api, settings.lease, new_identity(), clock, chance, log, settings.terms, tell
             )
 
         async def lead() -> None:
