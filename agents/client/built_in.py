@@ -50,6 +50,9 @@ CERTIFICATE_SIGNING_REQUESTS: Final = ResourceType(
     "CertificateSigningRequest",
     is_namespaced=False,
 )
+POD_CERTIFICATE_REQUESTS: Final = ResourceType(
+    _CERTIFICATES, "v1", "podcertificaterequests", "PodCertificateRequest"
+)
 LEASES: Final = ResourceType(_COORDINATION, "v1", "leases", "Lease")
 ENDPOINT_SLICES: Final = ResourceType("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 NEW_EVENTS: Final = ResourceType("events.k8s.io", "v1", "events", "Event")
@@ -107,6 +110,9 @@ CLUSTER_TRUST_BUNDLES: Final = ResourceType(
     "clustertrustbundles",
     "ClusterTrustBundle",
     is_namespaced=False,
+)
+VOLUME_ATTRIBUTES_CLASSES: Final = ResourceType(
+    _STORAGE, "v1", "volumeattributesclasses", "VolumeAttributesClass", is_namespaced=False
 )
 DEVICE_CLASSES: Final = ResourceType(
     "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", is_namespaced=False

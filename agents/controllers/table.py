@@ -212,6 +212,12 @@ def _request_cleaner(_options: Options) -> Controller:
     return Cleaner()
 
 
+def _pod_request_cleaner(_options: Options) -> Controller:
+    from kvstack.agents.controllers.cluster.certificates.pod_requests import PodRequestCleaner
+
+    return PodRequestCleaner()
+
+
 def _volume_binder(_options: Options) -> Controller:
     from kvstack.agents.controllers.storage.binder import VolumeBinder
 
@@ -222,6 +228,12 @@ def _claim_protection(_options: Options) -> Controller:
     from kvstack.agents.controllers.storage.protection import ClaimProtection
 
     return ClaimProtection()
+
+
+def _attributes_class_protection(_options: Options) -> Controller:
+    from kvstack.agents.controllers.storage.attributes_classes import AttributesClassProtection
+
+    return AttributesClassProtection()
 
 
 def _volume_protection(_options: Options) -> Controller:
@@ -322,6 +334,7 @@ CONTROLLERS: Final = (
         _request_cleaner,
         ("csrcleaner", "certificatesigningrequest-cleaner"),
     ),
+    Entry("podcertificaterequest-cleaner-controller", _pod_request_cleaner),
     Entry("bootstrap-signer-controller", _bootstrap_signer, ("bootstrapsigner",), False),
     Entry("token-cleaner-controller", _token_cleaner, ("tokencleaner",), False),
     Entry("persistentvolume-binder-controller", _volume_binder, ("persistentvolume-binder",)),
@@ -335,6 +348,7 @@ CONTROLLERS: Final = (
         _volume_protection,
         ("pv-protection", "persistentvolume-protection"),
     ),
+    Entry("volumeattributesclass-protection-controller", _attributes_class_protection),
     Entry("ephemeral-volume-controller", _ephemeral_volumes, ("ephemeral-volume",)),
     Entry("persistentvolume-expander-controller", _expander, ("persistentvolume-expander",)),
     Entry("service-cidr-controller", _service_ranges, ("service-cidr",)),
@@ -373,22 +387,46 @@ CONTROLLERS: Final = (
 )
 
 
-ABSENT: Final = frozenset(
-    (
+class Absent(NamedTuple):
+    """A controller of upstream that is not here: its names are taken, and nothing is run."""
+
+    name: str
+    why: str
+    """What is missing without it, for users."""
+    aliases: tuple[str, ...] = ()
+
+
+ABSENT: Final = (
+    Absent(
         "cloud-node-lifecycle-controller",
+        "of a cloud provider; runs in a cloud controller manager",
+        ("cloud-node-lifecycle",),
+    ),
+    Absent(
         "device-taint-eviction-controller",
-        "node-route-controller",
+        "pods stay on devices that get the taint NoExecute; the scheduler heeds such taints",
+    ),
+    Absent("node-route-controller", "of a cloud provider", ("route",)),
+    Absent(
         "persistentvolume-attach-detach-controller",
-        "podcertificaterequest-cleaner-controller",
-        "podgroup-protection-controller",
-        "resourcepoolstatusrequest-controller",
+        "VolumeAttachments are not made: drivers that need them (`attachRequired`) do not attach",
+        ("attachdetach",),
+    ),
+    Absent("podgroup-protection-controller", "behind a feature gate that is off upstream, too"),
+    Absent(
+        "resourcepoolstatusrequest-controller", "behind a feature gate that is off upstream, too"
+    ),
+    Absent(
         "selinux-warning-controller",
-        "service-lb-controller",
+        "off by default upstream; no events of pods whose SELinux labels conflict",
+    ),
+    Absent("service-lb-controller", "of a cloud provider", ("service",)),
+    Absent(
         "storageversion-garbage-collector-controller",
-        "volumeattributesclass-protection-controller",
-    )
+        "behind a feature gate that is off upstream, too",
+        ("storage-version-gc",),
+    ),
 )
-"""Controllers of upstream that are not here: their names are taken, and nothing is run."""
 
 
 class UnknownControllerError(ValueError):
@@ -397,7 +435,7 @@ class UnknownControllerError(ValueError):
 
 _KNOWN: Final = {
     name: entry.name for entry in CONTROLLERS for name in (entry.name, *entry.aliases)
-} | {name: name for name in ABSENT}
+} | {name: absent.name for absent in ABSENT for name in (absent.name, *absent.aliases)}
 
 
 def check_names(chosen: str) -> list[str]:

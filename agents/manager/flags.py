@@ -41,6 +41,10 @@ WORKERS: Final = {
     "concurrent-serviceaccount-token-syncs": ("serviceaccount-token-controller", 5),
     "concurrent-statefulset-syncs": ("statefulset-controller", 5),
     "concurrent-ttl-after-finished-syncs": ("ttl-after-finished-controller", 5),
+    "concurrent-validating-admission-policy-status-syncs": (
+        "validatingadmissionpolicy-status-controller",
+        5,
+    ),
     "mirroring-concurrent-service-endpoint-syncs": ("endpointslice-mirroring-controller", 5),
 }
 """Flag → the controller whose keys it says how many of are worked on at once, and the default."""
@@ -281,7 +285,6 @@ _WORKER_FLAGS: Final = (
         for name, (controller, default) in WORKERS.items()
     ),
     _ignored("concurrent-device-taint-eviction-syncs", "Workers", Kind.INT, "8"),
-    _ignored("concurrent-validating-admission-policy-status-syncs", "Workers", Kind.INT, "5"),
 )
 
 TABLE: Final = FlagTable(

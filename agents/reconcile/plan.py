@@ -315,7 +315,6 @@ class Identity:
     service_account: str
     """Which it acts as, in kube-system; empty: the manager's own user."""
     event_component: str
-    aliases: tuple[str, ...] = ()
 
 
 class Controller(Protocol):

@@ -6,6 +6,7 @@ Its rows are the tables that the tests and the programs themselves go by.
 import re
 from pathlib import Path
 
+from kvstack.agents.controllers.table import ABSENT
 from kvstack.agents.manager.flags import TABLE as MANAGER_FLAGS
 from kvstack.agents.scheduler.live.command_line import TABLE as SCHEDULER_FLAGS
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag
@@ -30,7 +31,7 @@ PROGRAMS: tuple[tuple[str, tuple[Flag, ...]], ...] = (
 
 
 def document() -> str:
-    return "\n".join((HEAD, _answers(), _controllers(), _flags()))
+    return "\n".join((HEAD, _answers(), _controllers(), _absent(), _flags()))
 
 
 def _answers() -> str:
@@ -51,6 +52,14 @@ def _escaped(rows: str) -> str:
 def _controllers() -> str:
     rows = "".join(f"| {why} | `{story}`, stage {n} |\n" for (story, n), why in STORIES.items())
     return f"## Controllers\n\n| what differs | story |\n|---|---|\n{rows}"
+
+
+def _absent() -> str:
+    rows = "".join(f"| `{each.name}` | {each.why} |\n" for each in ABSENT)
+    return (
+        "## Controllers that are absent\n\n`--controllers` takes their names, and runs nothing.\n\n"
+        f"| controller | what is missing |\n|---|---|\n{rows}"
+    )
 
 
 def _flags() -> str:

@@ -48,7 +48,7 @@ class AccountTokens(BaseController):
     def __init__(self, key: bytes, root_ca: str) -> None:
         """key: PEM; raises UnusableKeyError. root_ca: PEM."""
         self.identity: Identity = Identity(
-            "serviceaccount-token-controller", "", "tokens-controller", ("serviceaccount-token",)
+            "serviceaccount-token-controller", "", "tokens-controller"
         )
         self.watches: Sequence[Watch] = (
             Watch(SECRETS, _keys_of_secret),

@@ -50,7 +50,7 @@ class BootstrapSigner(BaseController):
     def __init__(self) -> None:
         """Watch what is signed, and the tokens."""
         name = "bootstrap-signer"
-        self.identity: Identity = Identity(f"{name}-controller", name, name, ("bootstrapsigner",))
+        self.identity: Identity = Identity(f"{name}-controller", name, name)
         self.watches: Sequence[Watch] = (
             Watch(CONFIG_MAPS, _keys_of_info),
             Watch(SECRETS, _keys_for_signer),
@@ -81,7 +81,7 @@ class TokenCleaner(BaseController):
     def __init__(self) -> None:
         """Watch tokens."""
         name = "token-cleaner"
-        self.identity: Identity = Identity(f"{name}-controller", name, name, ("tokencleaner",))
+        self.identity: Identity = Identity(f"{name}-controller", name, name)
         self.watches: Sequence[Watch] = (Watch(SECRETS, _keys_of_token),)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:

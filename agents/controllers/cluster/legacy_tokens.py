@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.ownership import is_deleting, no_keys
 from kvstack.agents.reconcile.plan import (
     Again,
     BaseController,
@@ -55,10 +55,10 @@ class LegacyTokenCleaner(BaseController):
         """unused_s: how long a token is kept that nobody uses."""
         name = "legacy-service-account-token-cleaner"
         self.identity: Identity = Identity(
-            "legacy-serviceaccount-token-cleaner-controller", name, name, (name,)
+            "legacy-serviceaccount-token-cleaner-controller", name, name
         )
         self.watches: Sequence[Watch] = tuple(
-            Watch(each, _no_keys) for each in (SECRETS, SERVICE_ACCOUNTS, PODS)
+            Watch(each, no_keys) for each in (SECRETS, SERVICE_ACCOUNTS, PODS)
         )
         self._unused_s = unused_s
 
@@ -142,8 +142,3 @@ def _day(text: str | None) -> date | None:
 
 def _day_text(at_s: float) -> str:
     return time_text(at_s)[: len("2006-01-02")]
-
-
-def _no_keys(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
-    """Give none: all tokens are looked at from time to time."""
-    return ()

@@ -114,7 +114,7 @@ class NamespaceController(BaseController):
     def __init__(self) -> None:
         """Watch namespaces."""
         self.identity: Identity = Identity(
-            "namespace-controller", "namespace-controller", "namespace-controller", ("namespace",)
+            "namespace-controller", "namespace-controller", "namespace-controller"
         )
         self.watches: Sequence[Watch] = (Watch(NAMESPACES, _keys_of_namespace),)
 

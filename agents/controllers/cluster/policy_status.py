@@ -12,6 +12,7 @@ from kvstack.agents.client.built_in import (
     CUSTOM_RESOURCE_DEFINITIONS,
     VALIDATING_ADMISSION_POLICIES,
 )
+from kvstack.agents.controllers.ownership import no_keys
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, View, Watch, do
 from kvstack.apiserver.cel.type_checks import Typed, built_in, custom, type_warnings
 from kvstack.apiserver.schema.load import load
@@ -21,6 +22,7 @@ Object: TypeAlias = dict[str, Any]
 
 _NAME: Final = "validatingadmissionpolicy-status"
 _USER: Final = "validatingadmissionpolicy-status-controller"
+"""The controller's name is its user's, too."""
 _KINDS_MAX: Final = 10
 
 
@@ -29,10 +31,10 @@ class PolicyStatus(BaseController):
 
     def __init__(self) -> None:
         """Watch policies; definitions are looked at when a policy is checked."""
-        self.identity: Identity = Identity(_NAME, _USER, _NAME)
+        self.identity: Identity = Identity(_USER, _USER, _NAME)
         self.watches: Sequence[Watch] = (
             Watch(VALIDATING_ADMISSION_POLICIES, _itself),
-            Watch(CUSTOM_RESOURCE_DEFINITIONS, _nothing),
+            Watch(CUSTOM_RESOURCE_DEFINITIONS, no_keys),
         )
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
@@ -71,10 +73,6 @@ class PolicyStatus(BaseController):
 def _itself(_old: Object | None, new: Object | None, _view: View) -> Iterable[str]:
     if new is not None:
         yield new["metadata"]["name"]
-
-
-def _nothing(_old: Object | None, _new: Object | None, _view: View) -> Iterable[str]:
-    return ()
 
 
 class _Served(NamedTuple):

@@ -65,7 +65,6 @@ class ResourceQuotaController(BaseController):
             "resourcequota-controller",
             "resourcequota-controller",
             "resourcequota-controller",
-            ("resourcequota",),
         )
         self.watches: Sequence[Watch] = (
             Watch(RESOURCE_QUOTAS, _keys_of_quota),

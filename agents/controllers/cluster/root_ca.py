@@ -42,7 +42,6 @@ class RootCaPublisher(BaseController):
             "root-ca-certificate-publisher-controller",
             "root-ca-cert-publisher",
             "root-ca-cert-publisher",
-            ("root-ca-cert-publisher",),
         )
         self.watches: Sequence[Watch] = (
             Watch(NAMESPACES, _keys_of_namespace),

@@ -63,7 +63,7 @@ class StorageVersionMigrator(BaseController):
 
     def __init__(self) -> None:
         """Look at all migrations."""
-        self.identity: Identity = Identity(_NAME, _NAME, _NAME, ("svm",))
+        self.identity: Identity = Identity(_NAME, _NAME, _NAME)
         self.watches: Sequence[Watch] = (Watch(STORAGE_VERSION_MIGRATIONS, _keys),)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:

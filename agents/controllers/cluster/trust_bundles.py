@@ -39,7 +39,7 @@ class TrustBundlePublisher(BaseController):
     def __init__(self, bundle: str) -> None:
         """bundle: PEM."""
         name = "kube-apiserver-serving-clustertrustbundle-publisher"
-        self.identity: Identity = Identity(f"{name}-controller", name, name, (name,))
+        self.identity: Identity = Identity(f"{name}-controller", name, name)
         self.watches: Sequence[Watch] = (Watch(CLUSTER_TRUST_BUNDLES, _keys),)
         self._bundle: Final = bundle
         self._name: Final = bundle_name(bundle)

@@ -70,7 +70,7 @@ class EndpointsController(BaseController):
 
     def __init__(self) -> None:
         """Watch services, pods and Endpoints."""
-        self.identity: Identity = Identity("endpoints-controller", _NAME, _NAME, ("endpoint",))
+        self.identity: Identity = Identity("endpoints-controller", _NAME, _NAME)
         self.watches: Sequence[Watch] = (
             Watch(SERVICES, _keys_of_service),
             Watch(PODS, service_keys),

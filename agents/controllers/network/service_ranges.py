@@ -56,9 +56,7 @@ class ServiceRanges(BaseController):
 
     def __init__(self) -> None:
         """Watch ranges and addresses."""
-        self.identity: Identity = Identity(
-            _NAME, "service-cidrs-controller", _NAME, ("service-cidr",)
-        )
+        self.identity: Identity = Identity(_NAME, "service-cidrs-controller", _NAME)
         self.watches: Sequence[Watch] = (
             Watch(SERVICE_CIDRS, _keys_of_range),
             Watch(IP_ADDRESSES, _keys_of_address),

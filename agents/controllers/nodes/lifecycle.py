@@ -94,7 +94,7 @@ class NodeLifecycle(BaseController):
     def __init__(self, options: NodeLifecycleOptions) -> None:
         """options: how long nodes may be silent."""
         self.identity: Identity = Identity(
-            "node-lifecycle-controller", "node-controller", "node-controller", ("nodelifecycle",)
+            "node-lifecycle-controller", "node-controller", "node-controller"
         )
         self.watches: Sequence[Watch] = (
             Watch(NODES, _keys_of_node),

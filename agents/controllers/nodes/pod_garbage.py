@@ -14,7 +14,7 @@ from typing_extensions import override
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.nodes.disruption_target import new_condition, status_patch
-from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.ownership import is_deleting, no_keys
 from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     Again,
@@ -47,8 +47,8 @@ class PodGarbageCollector(BaseController):
     def __init__(self, ended_max: int) -> None:
         """ended_max: how many ended pods are kept; 0: all."""
         name = "pod-garbage-collector"
-        self.identity: Identity = Identity(f"{name}-controller", name, name, ("podgc", name))
-        self.watches: Sequence[Watch] = (Watch(PODS, _no_keys), Watch(NODES, _no_keys))
+        self.identity: Identity = Identity(f"{name}-controller", name, name)
+        self.watches: Sequence[Watch] = (Watch(PODS, no_keys), Watch(NODES, no_keys))
         self._ended_max = ended_max
         self._missing_s: dict[str, float] = {}
         """Since when nodes of pods are missing."""
@@ -150,8 +150,3 @@ def _remove(
     meta = pod["metadata"]
     [outcome] = yield [Delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0)]
     return None if outcome.code == _NOT_FOUND else outcome.error
-
-
-def _no_keys(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
-    """Give none: all pods are looked at from time to time."""
-    return ()

@@ -83,7 +83,7 @@ class NodeRangeController(BaseController):
     def __init__(self, ranges: NodeRanges) -> None:
         """Give parts of these."""
         self.identity: Identity = Identity(
-            "node-ipam-controller", "node-controller", "cidrAllocator", ("nodeipam",)
+            "node-ipam-controller", "node-controller", "cidrAllocator"
         )
         self.watches: Sequence[Watch] = (Watch(NODES, self._keys),)
         self._blocks: Final = [

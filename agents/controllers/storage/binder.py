@@ -33,7 +33,9 @@ from kvstack.agents.controllers.storage.volume_rules import (
     class_of,
     is_claimed_by,
     misfit,
+    undeletable,
 )
+from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     Again,
     BaseController,
@@ -84,7 +86,6 @@ class VolumeBinder(BaseController):
             "persistentvolume-binder-controller",
             "persistent-volume-binder",
             "persistentvolume-controller",
-            ("persistentvolume-binder",),
         )
         self.watches: Sequence[Watch] = (
             Watch(PERSISTENT_VOLUMES, _keys_of_volume),
@@ -119,6 +120,7 @@ class VolumeBinder(BaseController):
         is_delayed = (
             storage_class is not None
             and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
+            and SELECTED_NODE not in annotations_of(claim)
         )
         volume = best_match(claim, view.list(PERSISTENT_VOLUMES), is_delayed=is_delayed)
         if volume is not None:
@@ -126,7 +128,7 @@ class VolumeBinder(BaseController):
             return False
         if (yield from self._give_default_class(claim, view)):
             return False
-        if is_delayed and SELECTED_NODE not in annotations_of(claim):
+        if is_delayed:
             yield [_waiting_for_pods(claim, view)]
         elif class_of(claim):
             yield from self._provision(claim, storage_class)
@@ -324,14 +326,10 @@ class VolumeBinder(BaseController):
         if (volume.get("status") or {}).get("phase") not in _OVER:
             volume = yield from self._set_volume_phase(volume, "Released")
         policy = volume["spec"].get("persistentVolumeReclaimPolicy")
-        name = volume["metadata"]["name"]
         if policy == "Recycle":
             reason, text = "VolumeFailedRecycle", "No recycler plugin found for the volume!"
         elif policy == "Delete" and PROVISIONED_BY not in annotations_of(volume):
-            reason = "VolumeFailedDelete"
-            text = (
-                f'error getting deleter volume plugin for volume "{name}": no volume plugin matched'
-            )
+            reason, text = "VolumeFailedDelete", undeletable(volume)
         else:
             return  # it is kept, or its provisioner deletes it
         if (volume.get("status") or {}).get("phase") != "Failed":
@@ -396,7 +394,7 @@ def _waiting_for_pods(claim: Object, view: View) -> Record:
     names = sorted(
         pod["metadata"]["name"]
         for pod in view.by_index(PODS, CLAIMS_INDEX, key_of(claim))
-        if not pod["spec"].get("nodeName")
+        if not pod["spec"].get("nodeName") and not is_terminal(pod)
     )
     if not names:
         text = "waiting for first consumer to be created before binding"

@@ -38,7 +38,6 @@ class EphemeralVolumes(BaseController):
             "ephemeral-volume-controller",
             "ephemeral-volume-controller",
             "ephemeral_volume",
-            ("ephemeral-volume",),
         )
         self.watches: Sequence[Watch] = (
             Watch(PODS, _keys_of_pod),

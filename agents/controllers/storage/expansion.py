@@ -25,7 +25,6 @@ class Expander(BaseController):
             "persistentvolume-expander-controller",
             "expand-controller",
             "volume_expand",
-            ("persistentvolume-expander",),
         )
         self.watches: Sequence[Watch] = (Watch(PERSISTENT_VOLUME_CLAIMS, _keys),)
 

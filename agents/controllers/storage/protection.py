@@ -12,10 +12,10 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.storage.finalizers import finalizers_of, hold, let_go
 from kvstack.agents.controllers.storage.pod_claims import (
     CLAIMS_INDEX,
     claim_names,
@@ -56,9 +56,7 @@ class ClaimProtection(BaseController):
     def __init__(self) -> None:
         """Watch claims and pods."""
         name = "persistentvolumeclaim-protection-controller"
-        self.identity: Identity = Identity(
-            name, "pvc-protection-controller", name, ("pvc-protection",)
-        )
+        self.identity: Identity = Identity(name, "pvc-protection-controller", name)
         self.watches: Sequence[Watch] = (
             Watch(PERSISTENT_VOLUME_CLAIMS, _keys),
             Watch(PODS, _keys_of_pod),
@@ -71,16 +69,16 @@ class ClaimProtection(BaseController):
             return None
         known = view.by_index(PODS, CLAIMS_INDEX, key)
         if is_deleting(claim):
-            if _CLAIM_FINALIZER in _finalizers(claim):
+            if _CLAIM_FINALIZER in finalizers_of(claim):
                 is_used = yield from _is_used(claim, known, _holds)
                 if not is_used:
-                    yield from _let_go(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
+                    yield from let_go(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
             return None
         if (claim.get("status") or {}).get("phase") == "Bound":
             is_used = yield from _is_used(claim, known, _refers)
             claim = yield from self._tell(claim, now_s, is_used=is_used)
-        if _CLAIM_FINALIZER not in _finalizers(claim):
-            yield from _hold(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
+        if _CLAIM_FINALIZER not in finalizers_of(claim):
+            yield from hold(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
         return None
 
     def _tell(
@@ -115,9 +113,7 @@ class VolumeProtection(BaseController):
     def __init__(self) -> None:
         """Watch volumes."""
         name = "persistentvolume-protection-controller"
-        self.identity: Identity = Identity(
-            name, "pv-protection-controller", name, ("pv-protection",)
-        )
+        self.identity: Identity = Identity(name, "pv-protection-controller", name)
         self.watches: Sequence[Watch] = (Watch(PERSISTENT_VOLUMES, _keys),)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
@@ -125,32 +121,13 @@ class VolumeProtection(BaseController):
         volume = view.get(PERSISTENT_VOLUMES, key)
         if volume is None:
             return None
-        is_held = _VOLUME_FINALIZER in _finalizers(volume)
+        is_held = _VOLUME_FINALIZER in finalizers_of(volume)
         if is_deleting(volume):
             if is_held and (volume.get("status") or {}).get("phase") != "Bound":
-                yield from _let_go(PERSISTENT_VOLUMES, volume, _VOLUME_FINALIZER)
+                yield from let_go(PERSISTENT_VOLUMES, volume, _VOLUME_FINALIZER)
         elif not is_held:
-            yield from _hold(PERSISTENT_VOLUMES, volume, _VOLUME_FINALIZER)
+            yield from hold(PERSISTENT_VOLUMES, volume, _VOLUME_FINALIZER)
         return None
-
-
-def _finalizers(obj: Object) -> list[str]:
-    return obj["metadata"].get("finalizers") or []
-
-
-def _hold(
-    resource: ResourceType, obj: Object, finalizer: str
-) -> Generator[Step, list[Outcome], None]:
-    meta = {**obj["metadata"], "finalizers": [*_finalizers(obj), finalizer]}
-    yield from do(Update(resource, {**obj, "metadata": meta}))
-
-
-def _let_go(
-    resource: ResourceType, obj: Object, finalizer: str
-) -> Generator[Step, list[Outcome], None]:
-    rest = [each for each in _finalizers(obj) if each != finalizer]
-    meta = {**obj["metadata"], "finalizers": rest}
-    yield from do(Update(resource, {**obj, "metadata": meta}))
 
 
 def _is_used(

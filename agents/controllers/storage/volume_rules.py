@@ -3,6 +3,7 @@
 Shapes: claims are PersistentVolumeClaims, volumes PersistentVolumes, both plain objects.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +18,10 @@ BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+
+_UNDELETABLE: Final = ("local", "nfs")
+"""Kinds of volumes that upstream's controllers know, and do not delete."""
+_TEMPORARY: Final = re.compile(r"/tmp/.+")
 
 
 def annotations_of(obj: Object) -> dict[str, str]:
@@ -66,6 +71,23 @@ def misfit(volume: Object, claim: Object) -> str:
     if not _has_mode(volume, claim):
         return "incompatible volumeMode"
     return "" if _has_access(volume, claim) else "incompatible accessMode"
+
+
+def undeletable(volume: Object) -> str:
+    """Return why a volume that nobody provisioned is not deleted; texts are upstream's.
+
+    Upstream removes directories below /tmp from the machine of its controller manager. That is for
+    tests of its own, and is not done here.
+    """
+    spec = volume["spec"]
+    path = (spec.get("hostPath") or {}).get("path", "")
+    if "hostPath" in spec and not _TEMPORARY.search(path):
+        return f"host_path deleter only supports /tmp/.+ but received provided {path}"
+    known = "deletable " if any(each in spec for each in _UNDELETABLE) else ""
+    name = volume["metadata"]["name"]
+    return (
+        f'error getting deleter volume plugin for volume "{name}": no {known}volume plugin matched'
+    )
 
 
 def best_match(claim: Object, volumes: Iterable[Object], *, is_delayed: bool) -> Object | None:

@@ -72,7 +72,6 @@ class ResourceClaimController(BaseController):
             "resourceclaim-controller",
             "resource-claim-controller",
             "resource_claim",
-            ("resource-claim-controller",),
         )
         self.watches: Sequence[Watch] = (
             Watch(PODS, _keys_of_pod),

@@ -19,6 +19,7 @@ from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.cluster.certificates import requests
 from kvstack.agents.controllers.cluster.certificates.authority import Authority
 from kvstack.agents.controllers.options import SignerOptions
+from kvstack.agents.controllers.ownership import no_keys
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
     Again,
@@ -63,8 +64,8 @@ class _RequestController(BaseController):
 
     back_off = _BACK_OFF
 
-    def __init__(self, name: str, alias: str) -> None:
-        self.identity: Identity = Identity(name, _SERVICE_ACCOUNT, name, (alias,))
+    def __init__(self, name: str) -> None:
+        self.identity: Identity = Identity(name, _SERVICE_ACCOUNT, name)
         self.watches: Sequence[Watch] = (Watch(CERTIFICATE_SIGNING_REQUESTS, _keys),)
 
 
@@ -73,7 +74,7 @@ class Approver(_RequestController):
 
     def __init__(self) -> None:
         """Watch requests."""
-        super().__init__("certificatesigningrequest-approving-controller", "csrapproving")
+        super().__init__("certificatesigningrequest-approving-controller")
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one request."""
@@ -101,7 +102,7 @@ class Signer(_RequestController):
 
     def __init__(self, signers: Mapping[str, SignerOptions], duration_s: float) -> None:
         """signers: by name, those of other names are not used; raises AuthorityError."""
-        super().__init__("certificatesigningrequest-signing-controller", "csrsigning")
+        super().__init__("certificatesigningrequest-signing-controller")
         self._authorities = {
             name: Authority(each.certificate, each.key)
             for name, each in signers.items()
@@ -151,8 +152,8 @@ class Cleaner(BaseController):
     def __init__(self) -> None:
         """Look at all requests from time to time."""
         name = "certificatesigningrequest-cleaner-controller"
-        self.identity: Identity = Identity(name, _SERVICE_ACCOUNT, name, ("csrcleaner",))
-        self.watches: Sequence[Watch] = (Watch(CERTIFICATE_SIGNING_REQUESTS, _no_keys),)
+        self.identity: Identity = Identity(name, _SERVICE_ACCOUNT, name)
+        self.watches: Sequence[Watch] = (Watch(CERTIFICATE_SIGNING_REQUESTS, no_keys),)
 
     @override
     def initial_keys(self) -> Iterable[str]:
@@ -266,8 +267,3 @@ def _delete(obj: Object) -> Generator[Step, list[Outcome], None]:
 def _keys(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
     if new is not None:
         yield key_of(new)
-
-
-def _no_keys(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
-    """Give none: all are looked at from time to time."""
-    return ()

@@ -98,7 +98,6 @@ class GarbageCollector(BaseController):
             "garbage-collector-controller",
             "generic-garbage-collector",
             "garbage-collector-controller",
-            ("garbagecollector",),
         )
         self.watches: Sequence[Watch] = (
             Watch(CUSTOM_RESOURCE_DEFINITIONS, _discovery_keys, metadata_only=True),

@@ -59,7 +59,6 @@ class Mirroring(BaseController):
             "endpointslice-mirroring-controller",
             "endpointslicemirroring-controller",
             "endpoint-slice-mirroring-controller",
-            ("endpointslicemirroring",),
         )
         self.watches: Sequence[Watch] = (
             Watch(ENDPOINTS, _keys_of_either),

@@ -1,0 +1,134 @@
+"""The table of controllers against upstream's list: names, users, events, workers, defaults."""
+
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from kvstack.agents.controllers.options import NodeRanges, Options, SignerOptions
+from kvstack.agents.controllers.table import (
+    ABSENT,
+    CONTROLLERS,
+    UnknownControllerError,
+    check_names,
+    controllers,
+)
+from kvstack.apiserver.server.certs.certificates import new_authority
+
+# Name (without its suffix), service account, event component ("": none are recorded), workers.
+UPSTREAM = """
+endpoints                        endpoint-controller                endpoint-controller         5
+endpointslice                    endpointslice-controller           endpoint-slice-controller   5
+endpointslice-mirroring endpointslicemirroring-controller endpoint-slice-mirroring-controller 5
+service-cidr                     service-cidrs-controller           service-cidr-controller     5
+replicationcontroller            replication-controller             replication-controller      5
+replicaset                       replicaset-controller              replicaset-controller       5
+deployment                       deployment-controller              deployment-controller       5
+statefulset                      statefulset-controller             statefulset-controller      5
+daemonset                        daemon-set-controller              daemonset-controller        2
+job                              job-controller                     job-controller              5
+cronjob                          cronjob-controller                 cronjob-controller          5
+ttl-after-finished               ttl-after-finished-controller      ttl-after-finished-controller 5
+disruption                       disruption-controller              controllermanager           1
+horizontal-pod-autoscaler        horizontal-pod-autoscaler          horizontal-pod-autoscaler   5
+namespace                        namespace-controller               -                           10
+garbage-collector                generic-garbage-collector          garbage-collector-controller 20
+pod-garbage-collector            pod-garbage-collector              -                           1
+resourcequota                    resourcequota-controller           -                           5
+serviceaccount                   service-account-controller         -                           1
+serviceaccount-token             -                                  -                           5
+legacy-serviceaccount-token-cleaner legacy-service-account-token-cleaner -                      1
+root-ca-certificate-publisher    root-ca-cert-publisher             -                           1
+clusterrole-aggregation          clusterrole-aggregation-controller -                           5
+validatingadmissionpolicy-status validatingadmissionpolicy-status-controller -                  5
+storage-version-migrator         storage-version-migrator-controller -                          1
+certificatesigningrequest-approving certificate-controller          -                           5
+certificatesigningrequest-signing certificate-controller            -                           5
+certificatesigningrequest-cleaner certificate-controller            -                           1
+podcertificaterequest-cleaner    podcertificaterequestcleaner       -                           1
+node-lifecycle                   node-controller                    node-controller             8
+taint-eviction                   node-controller                    taint-eviction-controller   8
+node-ipam                        node-controller                    cidrAllocator               1
+ttl                              ttl-controller                     -                           5
+bootstrap-signer                 bootstrap-signer                   -                           1
+token-cleaner                    token-cleaner                      -                           1
+persistentvolume-binder          persistent-volume-binder           persistentvolume-controller 1
+persistentvolumeclaim-protection pvc-protection-controller          -                           1
+persistentvolume-protection      pv-protection-controller           -                           1
+volumeattributesclass-protection volumeattributesclass-protection-controller -                  1
+ephemeral-volume                 ephemeral-volume-controller        ephemeral_volume            5
+persistentvolume-expander        expand-controller                  volume_expand               10
+resourceclaim                    resource-claim-controller          resource_claim              50
+"""
+_BUNDLES = "kube-apiserver-serving-clustertrustbundle-publisher"
+ROWS = [*(row.split() for row in UPSTREAM.strip().splitlines()), [_BUNDLES, _BUNDLES, "-", "1"]]
+
+# Names of older releases, as launchers still give them.
+ALIASES = """
+attachdetach bootstrapsigner cloud-node-lifecycle clusterrole-aggregation cronjob csrapproving
+csrcleaner csrsigning daemonset deployment disruption endpoint endpointslice endpointslicemirroring
+ephemeral-volume garbagecollector horizontalpodautoscaling job legacy-service-account-token-cleaner
+namespace nodeipam nodelifecycle persistentvolume-binder persistentvolume-expander podgc
+pv-protection pvc-protection replicaset replicationcontroller resource-claim-controller
+resourcequota root-ca-cert-publisher route service serviceaccount statefulset storage-version-gc
+tokencleaner ttl ttl-after-finished
+"""
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    authority = new_authority("ca", 0.0)
+    options = Options(
+        root_ca="PEM",
+        service_account_key=authority.key,
+        signers={"kubernetes.io/legacy-unknown": SignerOptions(authority.cert, authority.key)},
+        node_ranges=NodeRanges((ip_network("10.0.0.0/16"),), (24,)),
+    )
+    found = controllers(options, "*,bootstrap-signer-controller,token-cleaner-controller")
+    return {each.identity.name: each for each in found}
+
+
+@pytest.mark.parametrize(("name", "account", "component", "workers"), ROWS)
+def test_each_controller_is_as_upstream(
+    made: dict[str, Any], name: str, account: str, component: str, workers: str
+) -> None:
+    found = made[f"{name}-controller"]
+    assert found.identity.service_account == ("" if account == "-" else account)
+    if component != "-":
+        assert found.identity.event_component == component
+    assert found.workers == int(workers)
+
+
+def test_there_are_no_others(made: dict[str, Any]) -> None:
+    assert set(made) == {f"{name}-controller" for name, *_ in ROWS}
+    assert [entry.name for entry in CONTROLLERS if entry.name not in made] == []
+
+
+def test_two_are_off_by_default() -> None:
+    off = {entry.name for entry in CONTROLLERS if not entry.is_on_by_default}
+    assert off == {"bootstrap-signer-controller", "token-cleaner-controller"}
+    names = {each.identity.name for each in controllers()}
+    assert not off & names
+
+
+def test_old_names_are_known() -> None:
+    assert check_names(",".join(f"-{alias}" for alias in ALIASES.split()))
+    with pytest.raises(UnknownControllerError, match="nonsense"):
+        check_names("*,-nonsense")
+
+
+def test_absent_controllers_are_named_and_not_run() -> None:
+    names = {absent.name for absent in ABSENT}
+    assert not names & {entry.name for entry in CONTROLLERS}
+    assert controllers(chosen=",".join(sorted(names))) == []
+    assert all(absent.why for absent in ABSENT)
+
+
+def test_chosen_by_alias_or_sign() -> None:
+    assert [each.identity.name for each in controllers(chosen="+podgc")] == [
+        "pod-garbage-collector-controller"
+    ]
+    assert controllers(chosen="podgc,-podgc") == []
+    everything = {each.identity.name for each in controllers()}
+    without = {each.identity.name for each in controllers(chosen="*,-ttl,-attachdetach")}
+    assert everything - without == {"ttl-controller"}
