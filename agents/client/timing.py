@@ -1,6 +1,7 @@
 """Where time comes from; a simulation gives its own. Waiting is the event loop's business."""
 
 import time
+from functools import lru_cache
 from typing import Protocol
 
 from kvstack.apiserver.objects.times import Moment, format_micro_time, format_time
@@ -32,7 +33,12 @@ class SystemClock:
 
 def time_text(now_s: float) -> str:
     """Return a moment as objects have it: in whole seconds."""
-    return format_time(int(now_s))
+    return _second_text(int(now_s))
+
+
+@lru_cache(maxsize=64)  # most of what is told in a second is told of the same one
+def _second_text(seconds: int) -> str:
+    return format_time(seconds)
 
 
 def micro_time_text(now_s: float) -> str:

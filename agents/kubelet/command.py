@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
@@ -36,6 +36,7 @@ from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, Rotation
 from kvstack.agents.kubelet.image_garbage import ImageOptions
 from kvstack.agents.kubelet.kubelet import KubeletOptions
+from kvstack.agents.kubelet.node import label_problem
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
@@ -148,6 +149,9 @@ def split_flags(
         raise FlagError(f"--log-level {own['log-level']}: one of {', '.join(LEVELS)}")
     if own["pod-network"] not in (AUTOMATIC, BRIDGE, SHARED):
         raise FlagError(f"--pod-network {own['pod-network']}: {AUTOMATIC}, {BRIDGE} or {SHARED}")
+    for label in own["node-labels"].split(","):
+        if problem := label_problem(label.partition("=")[0]):
+            raise FlagError(problem)
     if not own["kubeconfig"]:
         raise FlagError("--kubeconfig is required: a node without an API server is not supported")
     return own, flags, taken
@@ -203,6 +207,7 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
             configuration["registerWithTaints"],
             configuration["providerID"],
             configuration["registerNode"],
+            configuration["nodeStatusMaxImages"],
         ),
         KeepingOptions(
             _evictions(configuration),
@@ -215,6 +220,9 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
             quantity(configuration["containerLogMaxSize"]),
             configuration["containerLogMaxFiles"],
         ),
+        log_links=Path(configuration["podLogsDir"]).parent / "containers",
+        allowed_sysctls=configuration["allowedUnsafeSysctls"],
+        lease_s=configuration["nodeLeaseDurationSeconds"],
     )
     return RealNodeOptions(
         name,
@@ -292,15 +300,30 @@ async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger)
                 await use(kept)
             work = Rotation(api, CLIENT_KIND, pki, options.name, (), use, clock, chance, log).run()
             rotation = loop.create_task(work, name="rotation of the client certificate")
-        await node.start()
-        log.info("the node is ready", name=options.name)
-        await stop.wait()
+        if await started(node.start(), stop):
+            log.info("the node is ready", name=options.name)
+            await stop.wait()
     finally:
         if rotation is not None:
             rotation.cancel()
             await asyncio.gather(rotation, return_exceptions=True)
         await node.stop()
         await api.close()
+
+
+async def started(starting: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Wait for a start, which waits for an API server; return whether it came before the end."""
+    loop = asyncio.get_running_loop()
+    begun, ended = loop.create_task(starting), loop.create_task(stop.wait())
+    try:
+        await asyncio.wait((begun, ended), return_when=asyncio.FIRST_COMPLETED)
+        if begun.done():
+            begun.result()
+        return begun.done()
+    finally:
+        for each in (begun, ended):
+            each.cancel()
+        await asyncio.gather(begun, ended, return_exceptions=True)
 
 
 def used_by(transport: OverHttp) -> Callable[[Path], Awaitable[None]]:

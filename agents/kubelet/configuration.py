@@ -77,25 +77,29 @@ DEFAULTS: Final[Object] = {
     "registerWithTaints": [],
     "providerID": "",
     "seccompDefault": False,
+    "allowedUnsafeSysctls": [],
+    "nodeStatusMaxImages": 50,
+    "nodeLeaseDurationSeconds": 40,
+    "enableDebuggingHandlers": True,
     "crashLoopBackOff": {"maxContainerRestartPeriod": "5m0s"},
 }
 """What has an effect here."""
 
 _IGNORED_NAMES: Final = """
-    readOnlyPort nodeLeaseDurationSeconds enableServer syncFrequency
+    readOnlyPort enableServer syncFrequency
     tlsCipherSuites tlsMinVersion tlsCurvePreferences registryPullQPS registryBurst
-    eventRecordQPS eventBurst enableDebuggingHandlers enableContentionProfiling oomScoreAdj
+    eventRecordQPS eventBurst enableContentionProfiling oomScoreAdj
     streamingConnectionIdleTimeout volumeStatsAggPeriod kubeletCgroups
     systemCgroups cgroupsPerQOS cgroupDriver cpuManagerPolicy singleProcessOOMKill
     cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy
     topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
     runtimeRequestTimeout hairpinMode podCIDR cpuCFSQuota cpuCFSQuotaPeriod
-    nodeStatusMaxImages maxOpenFiles contentType kubeAPIQPS kubeAPIBurst serializeImagePulls
+    maxOpenFiles contentType kubeAPIQPS kubeAPIBurst serializeImagePulls
     maxParallelImagePulls mergeDefaultEvictionSettings
     enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains
     iptablesMasqueradeBit iptablesDropBit featureGates failSwapOn memorySwap
     containerLogMaxWorkers containerLogMonitorInterval
-    configMapAndSecretChangeDetectionStrategy allowedUnsafeSysctls volumePluginDir
+    configMapAndSecretChangeDetectionStrategy volumePluginDir
     kernelMemcgNotification logging enableSystemLogHandler enableSystemLogQuery
     shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
     reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
@@ -150,6 +154,9 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "register-with-taints": ("registerWithTaints",),
     "provider-id": ("providerID",),
     "seccomp-default": ("seccompDefault",),
+    "allowed-unsafe-sysctls": ("allowedUnsafeSysctls",),
+    "node-status-max-images": ("nodeStatusMaxImages",),
+    "enable-debugging-handlers": ("enableDebuggingHandlers",),
 }
 """Flags of kubelet that stand for a field."""
 _DURATIONS: Final = frozenset(

@@ -178,6 +178,7 @@ class Housekeeping:
         for directory in await asyncio.to_thread(_entries, Path(self._settings.logs)):
             if directory.name.rpartition("_")[2] not in known:
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        await asyncio.to_thread(self._kubelet.links.clean)
 
     async def _remove_images(self) -> None:
         """Remove images that nobody uses, as far as that is due."""

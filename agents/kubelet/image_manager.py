@@ -6,7 +6,9 @@ image = await manager.ensure(pod, container)     StartError: as `state.waiting` 
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -74,6 +76,13 @@ class ImageManager:
 
     async def _ensure(self, pod: Object, container: Object) -> Image:
         name, image = container["name"], container["image"]
+        if not is_image_name(image):
+            text = (
+                f'Failed to apply default image tag "{image}": couldn\'t parse image name '
+                f'"{image}": invalid reference format'
+            )
+            self._on_event(pod, name, "Warning", "InspectFailed", text)
+            raise StartError("InvalidImageName", text)
         policy = container.get("imagePullPolicy") or "IfNotPresent"
         if policy != "Always" or not self._runtime.pulls_images:
             try:
@@ -140,7 +149,7 @@ class ImageManager:
                     raise
                 missing.append(reference["name"])  # it matters only if the pull fails
             else:
-                found += credentials_of(secret, registry)
+                found += credentials_of(secret, registry, image)
         return found, missing
 
 
@@ -148,8 +157,24 @@ def _milliseconds(seconds: float) -> str:
     return durations.text(round(seconds * 1000) * 1_000_000)
 
 
-def credentials_of(secret: Object, registry: str) -> list[Mapping[str, str]]:
-    """Return user and password for a registry that a secret of docker's configuration holds."""
+def is_image_name(text: str) -> bool:
+    """Whether a text names an image: a registry, a path, a tag, a digest."""
+    return _IMAGE_NAME.fullmatch(text) is not None
+
+
+_PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST: Final = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_IMAGE_NAME: Final = re.compile(
+    rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?"
+    r"(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?"
+)
+
+
+def credentials_of(secret: Object, registry: str, image: str = "") -> list[Mapping[str, str]]:
+    """Return users and passwords for an image that a secret of docker's configuration holds.
+
+    What it names is a registry, with `*` for a part of its name, and perhaps a path in it.
+    """
     data = secret.get("data") or {}
     try:
         if ".dockerconfigjson" in data:
@@ -158,17 +183,28 @@ def credentials_of(secret: Object, registry: str) -> list[Mapping[str, str]]:
             entries = orjson.loads(base64.b64decode(data[".dockercfg"]))
         else:
             return []
-        return [
-            _login(entry)
-            for host, entry in entries.items()
-            if _host(host) in (registry, f"index.{registry}")
-        ]
+        # The longest first: what is said of a part of a registry is nearer than what of all of it.
+        found = sorted(entries.items(), key=lambda each: len(_place(each[0])), reverse=True)
+        return [_login(entry) for key, entry in found if _matches(_place(key), registry, image)]
     except (ValueError, AttributeError, binascii.Error):
         return []  # what is no such configuration holds no credentials
 
 
-def _host(key: str) -> str:
-    return key.removeprefix("https://").removeprefix("http://").partition("/")[0]
+def _place(key: str) -> str:
+    """Return registry and path that a key names; the version of an API is no path."""
+    found = key.removeprefix("https://").removeprefix("http://").rstrip("/")
+    return found.removesuffix("/v1").removesuffix("/v2")
+
+
+def _matches(place: str, registry: str, image: str) -> bool:
+    host, _, path = place.partition("/")
+    parts, wanted = host.split("."), registry.split(".")
+    is_there = host == f"index.{registry}" or (
+        len(parts) == len(wanted)
+        and all(fnmatchcase(own, one) for own, one in zip(wanted, parts, strict=True))
+    )
+    inside = image.partition("/")[2]
+    return is_there and (not path or inside == path or inside.startswith(path))
 
 
 def _login(entry: Mapping[str, str]) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ cleans up after its pods.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -29,7 +29,8 @@ from kvstack.agents.kubelet import node
 from kvstack.agents.kubelet.eviction.eviction_manager import HARD_GRACE_S
 from kvstack.agents.kubelet.housekeeping import Housekeeping, KeepingOptions
 from kvstack.agents.kubelet.image_manager import ImageManager
-from kvstack.agents.kubelet.leases import Leases
+from kvstack.agents.kubelet.leases import DURATION_S, Leases
+from kvstack.agents.kubelet.log_links import LogLinks
 from kvstack.agents.kubelet.lost import lost_containers
 from kvstack.agents.kubelet.node_status import NodeStatus, StatusOptions
 from kvstack.agents.kubelet.pod_sync import PodRecord, PodSync, Tools
@@ -67,7 +68,10 @@ _WORKERS: Final = 32
 _BY_UID: Final = "uid"
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
-_LEASE_EVERY_S: Final = 10.0
+_LEASE_PART: Final = 0.25
+"""Of the time that a lease lasts: after so much it is renewed."""
+_PLACE_S: Final = 0.5
+_MIRROR_S: Final = 5.0
 _PREEMPTED: Final = "Preempted in order to admit critical pod"
 
 
@@ -95,6 +99,12 @@ class KubeletOptions:
     reserved: dict[str, str] = field(default_factory=dict)
     status: StatusOptions = field(default_factory=StatusOptions)
     keeping: KeepingOptions = field(default_factory=KeepingOptions)
+    log_links: Path | None = None
+    """Where all logs are linked to; None: nowhere."""
+    allowed_sysctls: Sequence[str] = ()
+    """Besides those that are safe."""
+    lease_s: int = DURATION_S
+    """How long the node counts as alive after its last renewal."""
 
 
 class Kubelet:
@@ -130,12 +140,14 @@ class Kubelet:
             options.names,
             options.seccomp_default,
             options.pids_max,
+            str(options.root / "seccomp"),
         )
         hard = options.keeping.evictions.hard
         allocatable = node.allocatable(machine, options.pods_max, options.reserved, hard)
         self.prober: Final = Prober(runtime, clock, chance, self._warn)
         self._images = ImageManager(api, runtime, clock, self._event)
         self._volumes = PodVolumes(api, clock, chance, allocatable)
+        self.links: Final = LogLinks(options.log_links)
         self._queue: WorkQueue[str] = WorkQueue(clock, FailureBackOff(clock, 0.05, 10.0))
         self._sync = PodSync(
             Tools(
@@ -151,6 +163,7 @@ class Kubelet:
                 self.pod_directory,
                 self._queue.add,
                 self._handler,
+                self.links,
             )
         )
         self._writer = StatusWriter(api)
@@ -165,9 +178,13 @@ class Kubelet:
             options.status,
             self.keeping.pressures,
         )
-        self._leases = Leases(api, clock, chance, logger, _LEASE_EVERY_S)
+        self._leases = Leases(
+            api, clock, chance, logger, options.lease_s * _LEASE_PART, options.lease_s
+        )
         self._records: dict[str, PodRecord] = {}  # by uid
         self._tasks: list[asyncio.Task[None]] = []
+        self._knows_all = False
+        """Whether it is known which pods the API has; before, none is unwanted."""
         self.port = options.port
         self.started_s = clock.now_s()
 
@@ -188,10 +205,13 @@ class Kubelet:
             options.reserved,
             options.keeping.evictions.hard,
         )
+        spawn = asyncio.get_running_loop().create_task
+        if self._static.is_used:  # which run also while there is no API server: it may be one
+            await self._read_static()
+            self._begin_work()
         await self.node.register(own)
         self._leases.keep(self.node.object)
-        spawn = asyncio.get_running_loop().create_task
-        self._tasks = [
+        self._tasks += [
             spawn(self._informer.run(), name="informer of the node's pods"),
             spawn(self._services.run(), name="informer of services"),
             spawn(self._leases.run(), name="lease of the node"),
@@ -199,14 +219,22 @@ class Kubelet:
         ]
         await self._informer.synced()
         await self._services.synced()
+        self._knows_all = True
         if self._static.is_used:
             await self._read_static()
+            for uid in self._static.pods:
+                self._queue.add(uid)  # their mirrors
             self._tasks.append(spawn(self._keep_static(), name="static pods"))
         self._informer.on_change(self._pod_changed)
         for uid in self.runtime.pod_uids():
             self._queue.add(uid)  # what an earlier kubelet left may be wanted no more
-        self._tasks += [spawn(self._work(), name=f"pods {number}") for number in range(_WORKERS)]
+        if not self._static.is_used:
+            self._begin_work()
         self._tasks.append(spawn(self.keeping.run(), name="housekeeping"))
+
+    def _begin_work(self) -> None:
+        spawn = asyncio.get_running_loop().create_task
+        self._tasks += [spawn(self._work(), name=f"pods {number}") for number in range(_WORKERS)]
 
     async def stop(self) -> None:
         """Let everything be; whether containers go on is their runtime's decision."""
@@ -327,9 +355,17 @@ class Kubelet:
         pod = self.pod_of(uid)
         record = self._records.get(uid)
         if pod is None:
-            await self._clear(uid, record)
+            if self._knows_all:
+                await self._clear(uid, record)
             return
-        shown = await self._mirror(pod) if uid in self._static.pods else pod
+        if record is None and self._takes_place(pod):
+            self._queue.add_after(uid, _PLACE_S)
+            return
+        shown: Object | None = pod
+        if uid in self._static.pods:
+            shown = await self._mirror(pod)
+            if shown is None:
+                self._queue.add_after(uid, _MIRROR_S)
         if record is None:
             record = await self._admit(pod)
         record.pod = pod
@@ -345,7 +381,21 @@ class Kubelet:
         elif next_s is not None:
             self._queue.add_after(uid, next_s)
 
-    async def _tell(self, pod: Object, shown: Object, record: PodRecord) -> None:
+    def _takes_place(self, pod: Object) -> bool:
+        """Whether a static pod is still ending whose place another one takes."""
+        meta = pod["metadata"]
+        if meta["uid"] not in self._static.pods:
+            return False
+        return any(
+            before["metadata"]["name"] == meta["name"]
+            and before["metadata"]["namespace"] == meta["namespace"]
+            for each in self._records.values()
+            if (before := each.pod) is not None and each.uid not in self._static.pods
+        )
+
+    async def _tell(self, pod: Object, shown: Object | None, record: PodRecord) -> None:
+        if shown is None:
+            return
         status = self._sync.status(pod, record)
         record.told = await self._writer.write(shown, record.told, status)
 
@@ -379,6 +429,7 @@ class Kubelet:
             self._active(),
             self.runtime.unsupported,
             ignores_limits=self.options.ignores_limits,
+            allowed_sysctls=self.options.allowed_sysctls,
         )
 
     def _active(self) -> list[Object]:
@@ -398,8 +449,10 @@ class Kubelet:
             self.end(each["metadata"]["uid"], "Preempting", _PREEMPTED, HARD_GRACE_S, disrupts=True)
         return self._refusal(pod)
 
-    async def _look_at_refused(self, pod: Object, record: PodRecord) -> None:
+    async def _look_at_refused(self, pod: Object | None, record: PodRecord) -> None:
         memory = record.memory
+        if pod is None:
+            return
         if record.told is None:
             status = refused_status(pod, memory.reason, memory.message, self._clock.now_s())
             record.told = await self._writer.write(pod, None, status)
@@ -413,10 +466,13 @@ class Kubelet:
         if not await self._sync.kill(record):
             return
         await self.runtime.stop_sandbox(uid)
+        # First of all what is mounted, so that nothing is removed but what is the pod's own.
+        await asyncio.to_thread(directories.forget, self.pod_directory(uid))
         await self.runtime.remove_pod(uid)
         await asyncio.to_thread(directories.remove, self.pod_directory(uid))
         self._volumes.forget(uid)
         self._images.forget(uid)
+        self._writer.forget(uid)
         self._records.pop(uid, None)
 
     async def _handler(self, pod: Object) -> str:
@@ -453,6 +509,8 @@ class Kubelet:
         for problem in self._static.problems:
             if problem not in known_problems:
                 self._logger.warning("a static pod cannot be read", problem=problem)
+        if not self._knows_all:
+            return
         wanted = {
             (each["metadata"]["namespace"], each["metadata"]["name"])
             for each in self._static.pods.values()
@@ -462,7 +520,18 @@ class Kubelet:
             if is_mirror(each) and (meta["namespace"], meta["name"]) not in wanted:
                 await self._writer.finish(each)
 
-    async def _mirror(self, pod: Object) -> Object:
+    async def _mirror(self, pod: Object) -> Object | None:
+        """Return how the API shows a static pod; None: it does not yet, and the pod runs anyway."""
+        if not self._knows_all:
+            return None
+        try:
+            return await self._made_mirror(pod)
+        except (ApiError, UnreachableError) as error:
+            name = pod["metadata"]["name"]
+            self._logger.warning("a static pod is not shown", pod=name, error=str(error))
+            return None
+
+    async def _made_mirror(self, pod: Object) -> Object:
         """Return how the API shows a static pod; made, or made anew, if need be."""
         meta = pod["metadata"]
         found = self._informer.store.get(f"{meta['namespace']}/{meta['name']}")

@@ -32,9 +32,16 @@ class Leases:
     """The leases of the nodes that are kept; all of it belongs to one loop."""
 
     def __init__(
-        self, api: Api, clock: Clock, chance: Callable[[], float], logger: Logger, every_s: float
+        self,
+        api: Api,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        every_s: float,
+        lasts_s: int = DURATION_S,
     ) -> None:
         """Keep none yet."""
+        self._lasts_s = lasts_s
         self._api = api
         self._clock = clock
         self._chance = chance
@@ -109,14 +116,16 @@ class Leases:
         lease = self._leases.pop(name, None)
         written = None
         if lease is not None:
-            again = renewed(lease, node, self._clock.now_s())
+            again = renewed(lease, node, self._clock.now_s(), self._lasts_s)
             written = await _unless(api.update(LEASES, again), _NOT_FOUND, _CONFLICT)
         if written is None:
-            fresh = new_lease(node, self._clock.now_s())
+            fresh = new_lease(node, self._clock.now_s(), self._lasts_s)
             written = await _unless(api.create(LEASES, namespace, fresh), _CONFLICT)
         if written is None:
             found = await api.get(LEASES, namespace, name)
-            written = await api.update(LEASES, renewed(found, node, self._clock.now_s()))
+            written = await api.update(
+                LEASES, renewed(found, node, self._clock.now_s(), self._lasts_s)
+            )
         if name in self._nodes:
             self._leases[name] = written
 
@@ -131,7 +140,7 @@ async def _unless(call: Awaitable[Object], *codes: int) -> Object | None:
         return None
 
 
-def new_lease(node: Object, now_s: float) -> Object:
+def new_lease(node: Object, now_s: float, lasts_s: int = DURATION_S) -> Object:
     """Return the first lease of a node."""
     meta = node["metadata"]
     owner = {
@@ -150,14 +159,14 @@ def new_lease(node: Object, now_s: float) -> Object:
         },
         "spec": {
             "holderIdentity": meta["name"],
-            "leaseDurationSeconds": DURATION_S,
+            "leaseDurationSeconds": lasts_s,
             "renewTime": micro_time_text(now_s),
         },
     }
 
 
-def renewed(lease: Object, node: Object, now_s: float) -> Object:
+def renewed(lease: Object, node: Object, now_s: float, lasts_s: int = DURATION_S) -> Object:
     """Return a lease, renewed; it belongs to the node of today, which may have been made anew."""
-    fresh = new_lease(node, now_s)
+    fresh = new_lease(node, now_s, lasts_s)
     meta = {**lease["metadata"], "ownerReferences": fresh["metadata"]["ownerReferences"]}
     return {**lease, "metadata": meta, "spec": {**(lease.get("spec") or {}), **fresh["spec"]}}

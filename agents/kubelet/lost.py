@@ -11,8 +11,7 @@ Object: TypeAlias = dict[str, Any]
 _KILLED: Final = 137
 _LOST: Final = "ContainerStatusUnknown"
 _MESSAGE: Final = (
-    "The container could not be located when the pod was terminated.  "
-    "The container used to be Running"
+    "The container could not be located when the pod was deleted.  The container used to be Running"
 )
 
 

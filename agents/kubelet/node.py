@@ -13,12 +13,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.kubelet.eviction.evictions import DEFAULT, amount_of
+from kvstack.agents.kubelet.eviction.evictions import DEFAULT, amount_of, shown
+from kvstack.agents.kubelet.runtime.runtime import Abilities
 from kvstack.apiserver.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]
 
 VERSION: Final = "v1.37.1"
+_FEATURES: Final = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
+"""What this kubelet does that not every one does; in this order."""
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _PRESSURES: Final = (
     # Type; reason and message of the good and of the bad status.
@@ -52,6 +55,10 @@ class Machine(NamedTuple):
     boot_id: str
     kernel: str
     os_image: str
+    huge_pages: Mapping[str, int] = {}
+    """Bytes of pages that are kept, by size: 2Mi, 1Gi."""
+    swap_bytes: int = 0
+    is_in_user_namespace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +75,6 @@ class Self:
     """What is kept for the system."""
     evictions: Mapping[str, str] = field(default_factory=lambda: DEFAULT)
     """Hard thresholds."""
-    handlers: Sequence[Object] = ()
-    """Of its runtime."""
 
 
 def look(root: Path) -> Machine:
@@ -84,12 +89,34 @@ def look(root: Path) -> Machine:
         os.cpu_count() or 1,
         os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024,
         disk.f_blocks * disk.f_frsize,
-        _read("/etc/machine-id"),
+        _read("/etc/machine-id") or _read("/var/lib/dbus/machine-id"),
         _read("/sys/class/dmi/id/product_uuid"),
         _read("/proc/sys/kernel/random/boot_id"),
         platform.release(),
         release.get("PRETTY_NAME", "Linux").strip('"'),
+        huge_pages(_HUGE_PAGES),
+        _swap_bytes(_read("/proc/meminfo")),
+        _read("/proc/self/uid_map").split() != ["0", "0", str((1 << 32) - 1)],
     )
+
+
+_HUGE_PAGES: Final = Path("/sys/kernel/mm/hugepages")
+
+
+def huge_pages(directory: Path) -> dict[str, int]:
+    """Return bytes of pages by their size, of each size that the kernel has."""
+    if not directory.is_dir():
+        return {}
+    found = {}
+    for each in sorted(directory.glob("hugepages-*kB")):
+        size = int(each.name.removeprefix("hugepages-").removesuffix("kB")) * 1024
+        found[shown(size)] = size * int(_read(str(each / "nr_hugepages")) or 0)
+    return found
+
+
+def _swap_bytes(memory: str) -> int:
+    found = (line.split() for line in memory.splitlines() if line.startswith("SwapTotal:"))
+    return next((int(words[1]) * 1024 for words in found), 0)
 
 
 def _read(path: str) -> str:
@@ -132,6 +159,44 @@ def new_node(
     }
 
 
+_ASSERTED: Final = (
+    *(f"{prefix}kubernetes.io/{name}" for prefix in ("", "beta.") for name in ("os", "arch")),
+    *("kubernetes.io/hostname", "node.kubernetes.io/instance-type"),
+    *(f"topology.kubernetes.io/{name}" for name in ("zone", "region")),
+    *(f"failure-domain.beta.kubernetes.io/{name}" for name in ("zone", "region")),
+    "beta.kubernetes.io/instance-type",
+)
+"""Labels that a node keeps as it says; all others are of whoever changes them."""
+
+
+def asserted(fresh: Object, found: Object) -> Object:
+    """Return what is missing of a node's metadata; found: the node as it is."""
+    missing: Object = {}
+    for group in ("labels", "annotations"):
+        known = found["metadata"].get(group) or {}
+        wanted = {
+            key: value
+            for key, value in fresh["metadata"][group].items()
+            if (group == "annotations" or key in _ASSERTED) and known.get(key) != value
+        }
+        if wanted:
+            missing[group] = wanted
+    return missing
+
+
+def label_problem(name: str) -> str:
+    """Return why a node may not give itself a label; empty: it may."""
+    space = name.partition("/")[0] if "/" in name else ""
+    is_reserved = any(
+        space == each or space.endswith(f".{each}") for each in ("kubernetes.io", "k8s.io")
+    )
+    own = ("kubelet.kubernetes.io", "node.kubernetes.io")
+    is_own = any(space == each or space.endswith(f".{each}") for each in own)
+    if not is_reserved or is_own or name in _ASSERTED:
+        return ""
+    return f"unknown 'kubernetes.io' or 'k8s.io' label specified with --node-labels: {name}"
+
+
 def capacity(machine: Machine, pods_max: int) -> dict[str, str]:
     """Return what a machine has."""
     return {
@@ -139,7 +204,12 @@ def capacity(machine: Machine, pods_max: int) -> dict[str, str]:
         "memory": f"{machine.memory_kib}Ki",
         "ephemeral-storage": f"{machine.disk_bytes // 1024}Ki",
         "pods": str(pods_max),
+        **_huge_pages(machine),
     }
+
+
+def _huge_pages(machine: Machine) -> dict[str, str]:
+    return {f"hugepages-{size}": shown(each) for size, each in machine.huge_pages.items()}
 
 
 def allocatable(
@@ -157,6 +227,7 @@ def allocatable(
     memory = machine.memory_kib
     memory -= amount_of(evictions.get("memory.available", "0"), machine.memory_kib * 1024) // 1024
     memory -= parse_quantity(kept.get("memory", "0")).value() // 1024
+    memory -= sum(machine.huge_pages.values()) // 1024
     disk = machine.disk_bytes
     disk -= amount_of(evictions.get("nodefs.available", "0"), machine.disk_bytes)
     disk -= parse_quantity(kept.get("ephemeral-storage", "0")).value()
@@ -166,6 +237,7 @@ def allocatable(
         "memory": f"{max(memory, 0)}Ki",
         "ephemeral-storage": str(max(disk, 0)),
         "pods": str(pods_max),
+        **_huge_pages(machine),
     }
 
 
@@ -183,11 +255,11 @@ def conditions(
         found.append(("Ready", "False", "KubeletNotReady", problem))
     else:
         found.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
-    shown = []
+    told = []
     for type_, value, reason, message in found:
         last = before.get(type_) or {}
         since = last.get("lastTransitionTime") if last.get("status") == value else now
-        shown.append(
+        told.append(
             {
                 "type": type_,
                 "status": value,
@@ -197,16 +269,20 @@ def conditions(
                 "lastTransitionTime": since,
             }
         )
-    return shown
+    return told
 
 
 def status(
     machine: Machine,
     own: Self,
     images: Sequence[Object],
-    shown: Sequence[Object],
+    conditions: Sequence[Object],
+    abilities: Abilities | None = None,
 ) -> Object:
-    """Return the status of a node; images and conditions: as it shows them."""
+    """Return the status of a node; images and conditions: as it shows them.
+
+    abilities: of its runtime.
+    """
     found: Object = {
         "capacity": capacity(machine, own.pods_max),
         "allocatable": allocatable(machine, own.pods_max, own.reserved, own.evictions),
@@ -214,9 +290,9 @@ def status(
             {"type": "InternalIP", "address": own.ip},
             {"type": "Hostname", "address": own.name},
         ],
-        "conditions": list(shown),
+        "conditions": list(conditions),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": own.port}},
-        "declaredFeatures": ["ExtendWebSocketsToKubelet"],
+        "declaredFeatures": list(_FEATURES),
         "images": list(images),
         "nodeInfo": {
             "machineID": machine.machine_id,
@@ -229,10 +305,17 @@ def status(
             "kubeProxyVersion": "",
             "operatingSystem": "linux",
             "architecture": machine.architecture,
+            **({"swap": {"capacity": machine.swap_bytes}} if machine.swap_bytes else {}),
+            "runningInUserNamespace": machine.is_in_user_namespace,
         },
     }
-    if own.handlers:
-        found["runtimeHandlers"] = list(own.handlers)
+    if abilities is not None and abilities.handlers:
+        found["runtimeHandlers"] = [
+            {"name": name, "features": dict(features)}
+            for name, features in sorted(abilities.handlers.items())
+        ]
+    if abilities is not None and abilities.keeps_to_groups is not None:
+        found["features"] = {"supplementalGroupsPolicy": abilities.keeps_to_groups}
     return found
 
 

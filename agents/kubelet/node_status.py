@@ -24,8 +24,8 @@ from kvstore.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 
-_CONFLICT: Final = 409
-_IMAGES_MAX: Final = 50
+_THERE_ALREADY: Final = (409, 403)
+"""A node that there is already is told so, or may not be made."""
 _NAMES_MAX: Final = 5
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 7.0)
 _READY_EVERY_S: Final = 0.1
@@ -43,6 +43,8 @@ class StatusOptions:
     taints: Sequence[Object] = ()
     provider_id: str = ""
     registers: bool = True
+    images_max: int = 50
+    """Of images that it tells of; -1: all."""
 
 
 class NodeStatus:
@@ -80,17 +82,30 @@ class NodeStatus:
     async def register(self, own: node.Self) -> None:
         """Make the node, or take the one that is there; and say how it is."""
         self._own = own
-        for wait_s in (*_WAITS_S, None):
+        waits = iter(_WAITS_S)
+        while True:
             try:
                 self.object = await self._make(own)
                 break
-            except UnreachableError:
-                if wait_s is None:
-                    raise
+            except (ApiError, UnreachableError) as error:
+                wait_s = next(waits, _WAITS_S[-1])
+                self._logger.warning(
+                    "the node was not registered", error=str(error), again_in_s=wait_s
+                )
                 await asyncio.sleep(wait_s)
         self._recorder.record(self.object, "Normal", "Starting", "Starting kubelet.")
+        self._tell_restart()
         await self._use_ranges()
         await self._write()
+
+    def _tell_restart(self) -> None:
+        """Tell that the machine started anew, if the API knows it from before."""
+        info = (self.object.get("status") or {}).get("nodeInfo") or {}
+        known, boot_id = info.get("bootID"), self._machine.boot_id
+        if known and boot_id and known != boot_id:
+            name = self.object["metadata"]["name"]
+            text = f"Node {name} has been rebooted, boot id: {boot_id}"
+            self._recorder.record(self.object, "Warning", "Rebooted", text)
 
     async def _make(self, own: node.Self) -> Object:
         options = self._options
@@ -102,15 +117,16 @@ class NodeStatus:
         try:
             return await self._api.create(NODES, "", fresh)
         except ApiError as error:
-            if error.code != _CONFLICT:
+            if error.code not in _THERE_ALREADY:
                 raise
         found = await self._api.get(NODES, "", own.name)
-        labels = {**fresh["metadata"]["labels"]}
-        known = found["metadata"].get("labels") or {}
-        if any(known.get(key) != value for key, value in labels.items()):
-            body = orjson.dumps({"metadata": {"labels": labels}})
+        missing = node.asserted(fresh, found)
+        if missing:
+            body = orjson.dumps({"metadata": missing})
             path = NODES.path("", own.name)
-            await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+            found = await self._api.call(
+                "PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH
+            )
         return found
 
     async def read(self) -> None:
@@ -136,7 +152,9 @@ class NodeStatus:
                 self._logger.debug("the node's status is looked at")
             self._changed.clear()
             try:
+                before = self.object
                 await self.read()
+                self._tell_schedulable(before)
                 await self._use_ranges()
                 await self._write()
             except (ApiError, UnreachableError) as error:
@@ -160,8 +178,10 @@ class NodeStatus:
         conditions = node.conditions(
             old.get("conditions") or (), self._pressures(), self._runtime.problem(), now_s
         )
-        shown = [_image(each) for each in images[:_IMAGES_MAX]]
-        status = node.status(self._machine, self._own, shown, conditions)
+        most = self._options.images_max
+        shown = [_image(each) for each in (images if most < 0 else images[:most])]
+        abilities = self._runtime.abilities()
+        status = node.status(self._machine, self._own, shown, conditions, abilities)
         is_due = now_s - self._written_s >= self._options.report_every_s
         if not is_due and node.same(status, self._written) and _is_kept(old, conditions):
             return
@@ -174,10 +194,20 @@ class NodeStatus:
         self._written, self._written_s = status, now_s
         self.object = {**found, "status": {**old, **status}}
 
+    def _tell_schedulable(self, before: Object) -> None:
+        """Tell that somebody cordoned the node, or takes it back."""
+        now = _is_cordoned(self.object)
+        if now != _is_cordoned(before):
+            reason = "NodeNotSchedulable" if now else "NodeSchedulable"
+            self._tell(reason)
+
     def _tell_changes(self, old: Sequence[Object], new: Sequence[Object]) -> None:
         for reason in changed(old, new):
-            text = f"Node {self.object['metadata']['name']} status is now: {reason}"
-            self._recorder.record(self.object, "Normal", reason, text)
+            self._tell(reason)
+
+    def _tell(self, reason: str) -> None:
+        text = f"Node {self.object['metadata']['name']} status is now: {reason}"
+        self._recorder.record(self.object, "Normal", reason, text)
 
 
 def changed(old: Sequence[Object], new: Sequence[Object]) -> Iterator[str]:
@@ -194,6 +224,10 @@ def changed(old: Sequence[Object], new: Sequence[Object]) -> Iterator[str]:
             yield each["reason"].replace("Kubelet", "Node", 1)
         elif type_ in before:
             yield "NodeReady" if value == "True" else "NodeNotReady"
+
+
+def _is_cordoned(found: Object) -> bool:
+    return bool((found.get("spec") or {}).get("unschedulable"))
 
 
 def _is_kept(old: Object, conditions: Sequence[Object]) -> bool:

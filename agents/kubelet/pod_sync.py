@@ -16,17 +16,27 @@ from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.hooks import run_hook
 from kvstack.agents.kubelet.image_manager import ImageManager
+from kvstack.agents.kubelet.log_links import LogLinks
 from kvstack.agents.kubelet.pods.environment import Addresses, ConfigurationError, Objects
-from kvstack.agents.kubelet.pods.probes import LIVENESS, READINESS, STARTUP, failed_probe
-from kvstack.agents.kubelet.pods.restarts import MAX_S, BackOff
+from kvstack.agents.kubelet.pods.probes import (
+    LIVENESS,
+    READINESS,
+    STARTUP,
+    Results,
+    failed_probe,
+)
+from kvstack.agents.kubelet.pods.restarts import MAX_S, BackOff, policy_of
 from kvstack.agents.kubelet.pods.sandboxes import (
     NodeSettings,
     containers_of,
+    names_of,
     root_problem,
     sandbox_of,
 )
 from kvstack.agents.kubelet.pods.status import crash_loop_text, status_of
 from kvstack.agents.kubelet.pods.worker import (
+    DEADLINE_EXCEEDED,
+    DEADLINE_MESSAGE,
     GRACE_MIN_S,
     Memory,
     Plan,
@@ -114,6 +124,7 @@ class Tools(NamedTuple):
     """Look at a pod, by its uid, soon."""
     handler: Callable[[Object], Awaitable[str]]
     """Of the RuntimeClass of a pod; StartError."""
+    links: LogLinks
 
 
 class _Prepared(NamedTuple):
@@ -140,7 +151,12 @@ class PodSync:
         containers = [*record.lost, *runtime.of_pod(record.uid)]
         now_s, has_sandbox = self._tools.clock.now_s(), runtime.has_sandbox(record.uid)
         record.memory.has_sandbox = has_sandbox
+        record.memory.had_sandbox |= has_sandbox
+        was_late = record.memory.reason == DEADLINE_EXCEEDED
         plan = step(pod, containers, record.memory, now_s, has_sandbox=has_sandbox)
+        if record.memory.reason == DEADLINE_EXCEEDED and not was_late:
+            tools = self._tools
+            tools.recorder.record(pod, "Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         self._stop_all(pod, record, plan)
         next_s = plan.again_s
         if plan.starts:
@@ -220,10 +236,8 @@ class PodSync:
             if container.id not in record.stopping:
                 wanted = by_name.get(container.name)
                 text = f"Stopping container {container.name}"
-                if kind := failed_probe(container, record.memory.results):
-                    text = f"Container {container.name} failed {kind} probe, will be restarted"
-                elif wanted is not None and is_changed(wanted, container):
-                    text = f"Container {container.name} definition changed, will be restarted"
+                if wanted is not None and not record.ending.is_set():
+                    text = why_stopped(pod, wanted, container, record.memory.results) or text
                 self.event(pod, container.name, "Normal", "Killing", text)
             self._stop(pod, record, container, grace_s)
 
@@ -296,6 +310,9 @@ class PodSync:
         try:
             handler = await tools.handler(pod)
             sandbox = sandbox_of(pod, tools.settings, handler)
+            if not tools.runtime.has_sandbox(record.uid):
+                for reason, text in names_of(pod, tools.settings.names).problems:
+                    tools.recorder.record(pod, "Warning", reason, text)
             if await tools.runtime.make_sandbox(sandbox):
                 text = "Pod sandbox changed, it will be killed and re-created."
                 tools.recorder.record(pod, "Normal", "SandboxChanged", text)
@@ -303,7 +320,7 @@ class PodSync:
             text = f"Failed to create pod sandbox: {error.message}"
             tools.recorder.record(pod, "Warning", "FailedCreatePodSandBox", text)
             raise _LaterError(_RETRY_S) from error
-        record.memory.has_sandbox = True
+        record.memory.has_sandbox = record.memory.had_sandbox = True
         return handler
 
     async def _prepare(self, pod: Object, record: PodRecord, directory: Path) -> "_Prepared":
@@ -345,6 +362,7 @@ class PodSync:
             return
         self.event(pod, name, "Normal", "Created", "Container created")
         self.event(pod, name, "Normal", "Started", "Container started")
+        await asyncio.to_thread(tools.links.make, pod, found)
         self._probe(pod, record, container, found)
         if hook := (container.get("lifecycle") or {}).get("postStart"):
             await self._after_start(pod, record, container, found, hook)
@@ -412,7 +430,14 @@ class PodSync:
         again = tools.again
         uid = record.uid
         tools.prober.begin(
-            pod, container, found, results, host, lambda: again(uid), is_found=is_found
+            pod,
+            container,
+            found,
+            results,
+            host,
+            lambda: again(uid),
+            is_found=is_found,
+            is_ending=record.ending.is_set,
         )
 
     # Events.
@@ -434,6 +459,19 @@ class PodSync:
             "",
         )
         self._tools.recorder.record(pod, type_, reason, message, field_path=path)
+
+
+def why_stopped(pod: Object, wanted: Object, found: Container, results: Results) -> str:
+    """Return why a container of a pod that goes on is stopped; empty: it is not known."""
+    name = found.name
+    if kind := failed_probe(found, results):
+        if any(each is wanted for each in pod["spec"].get("initContainers") or ()):
+            return f"Init container {name} failed {kind} probe"
+        text = f"Container {name} failed {kind} probe"
+        return text if policy_of(pod, wanted) == "Never" else f"{text}, will be restarted"
+    if is_changed(wanted, found):
+        return f"Container {name} definition changed, will be restarted"
+    return ""
 
 
 async def _unless_ending(record: PodRecord, work: Awaitable[_T]) -> _T:

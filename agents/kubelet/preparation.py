@@ -51,7 +51,13 @@ class Preparation:
     ) -> Wanted:
         """Return what the runtime is to start; raises ConfigurationError, OSError."""
         environment = variables(
-            pod, container, objects, self._seen_services(pod), addresses, self._allocatable
+            pod,
+            container,
+            objects,
+            self._seen_services(pod),
+            addresses,
+            self._allocatable,
+            directories.env_files(container, places),
         )
         mounts = directories.mounts(pod, container, places, environment)
         if all(each.target != "/etc/hosts" for each in mounts):
@@ -69,7 +75,12 @@ class Preparation:
             environment=environment,
             directory=container.get("workingDir") or "",
             mounts=mounts,
-            security=security_of(pod, container, seccomp_default=default),
+            security=security_of(
+                pod,
+                container,
+                seccomp_default=default,
+                seccomp_root=self._settings.seccomp_root,
+            ),
             limits=limits_of(pod, container, self._settings.memory_bytes),
             has_tty=bool(container.get("tty")),
             has_stdin=bool(container.get("stdin")),

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet import actions
 from kvstack.agents.kubelet.actions import Outcome
+from kvstack.agents.kubelet.pods.environment import expand, literal_variables
 from kvstack.agents.kubelet.pods.probes import (
     LIVENESS,
     READINESS,
@@ -59,15 +60,17 @@ class Prober:
         on_change: Callable[[], None],
         *,
         is_found: bool = False,
+        is_ending: Callable[[], bool] = lambda: False,
     ) -> None:
         """Probe a container until it ends; host: its pod's address.
 
-        is_found: it was started by an earlier kubelet.
+        is_found: it was started by an earlier kubelet. is_ending: whether its pod is to end; then
+        only its readiness matters.
         """
         loop = asyncio.get_running_loop()
         for kind, probe in probes_of(container):
             work = self._probe(
-                pod, container, found, kind, probe, results, host, on_change, is_found
+                pod, container, found, kind, probe, results, host, on_change, is_found, is_ending
             )
             task = loop.create_task(work, name=f"{kind} probe of {found.id}")
             self._tasks.add(task)
@@ -93,6 +96,7 @@ class Prober:
         host: str,
         on_change: Callable[[], None],
         is_found: bool,  # noqa: FBT001
+        is_ending: Callable[[], bool],
     ) -> None:
         period_s = probe.get("periodSeconds", 10)
         if is_found:  # so that a node's containers are not all asked at once
@@ -105,8 +109,10 @@ class Prober:
             if kind != STARTUP and not is_started(container, found, results):
                 await asyncio.sleep(_WAIT_S)
                 continue
+            if kind != READINESS and is_ending():
+                return
             outcome = await self._try(container, found, probe, host)
-            if not _runs(found):
+            if not _runs(found) or (kind != READINESS and is_ending()):
                 return
             self._tell(pod, container, kind, outcome)
             result = None if outcome.is_good is None else tally.add(is_good=outcome.is_good)
@@ -148,7 +154,8 @@ class Prober:
     async def _once(self, container: Object, found: Container, probe: Object, host: str) -> Outcome:
         timeout_s = probe.get("timeoutSeconds", 1)
         if "exec" in probe:
-            command = probe["exec"].get("command") or []
+            known = literal_variables(container)
+            command = [expand(each, known) for each in probe["exec"].get("command") or ()]
             return await actions.run_command(self._runtime, found, command, timeout_s)
         if "httpGet" in probe:
             get, agent = probe["httpGet"], actions.PROBE_AGENT

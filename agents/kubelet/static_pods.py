@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 import yaml
 
+from kvstack.agents.kubelet.pods.environment import references
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
 
 Object: TypeAlias = dict[str, Any]
@@ -25,12 +26,6 @@ SOURCE: Final = "kubernetes.io/config.source"
 HASH: Final = "kubernetes.io/config.hash"
 MIRROR: Final = "kubernetes.io/config.mirror"
 _BYTES_MAX: Final = 10 << 20
-_REFERRING: Final = (
-    ("configMap", "configmaps"),
-    ("secret", "secrets"),
-    ("persistentVolumeClaim", "persistentvolumeclaims"),
-    ("projected", "projected volumes"),
-)
 
 
 class StaticPodError(Exception):
@@ -130,14 +125,32 @@ def _pods(data: bytes) -> Iterator[Object]:
         yield pod
 
 
+def _reference(spec: Object) -> str:
+    """Return objects of the API that a specification refers to; empty: none."""
+    if spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        return "serviceaccounts"
+    kinds = {kind for kind, _ in references({"spec": spec})}
+    if "Secret" in kinds or spec.get("imagePullSecrets"):
+        return "secrets"
+    if "ConfigMap" in kinds:
+        return "configmaps"
+    if spec.get("resourceClaims"):
+        return "resourceclaims"
+    for volume in spec.get("volumes") or ():
+        if "persistentVolumeClaim" in volume or "ephemeral" in volume:
+            return "persistentvolumeclaims"
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if "serviceAccountToken" in source:
+                return "serviceaccounts"
+            if "clusterTrustBundle" in source:
+                return "clustertrustbundles"
+    return ""
+
+
 def completed(pod: Object, node: str, kind: str, source: str) -> Object:
     """Return a static pod with what it has by default; raises StaticPodError."""
-    for volume in pod["spec"].get("volumes") or ():
-        for field, name in _REFERRING:
-            if field in volume:
-                raise StaticPodError(f"static pods may not reference {name}")
-    if pod["spec"].get("serviceAccountName"):
-        raise StaticPodError("static pods may not reference serviceaccounts")
+    if name := _reference(pod["spec"]):
+        raise StaticPodError(f"static pods may not reference {name}")
     meta = dict(pod.get("metadata") or {})
     if not meta.get("name"):
         raise StaticPodError("name is required")

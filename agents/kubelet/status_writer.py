@@ -1,7 +1,8 @@
 """Writes the status of pods, and lets deleted ones go.
 
-A status is written when it is another than the one written last. That of a static pod goes to its
-mirror.
+A status is written when it is another than the one written last, or when somebody else has changed
+what it says: while a node is not heard of, its pods are called not ready. That of a static pod goes
+to its mirror.
 """
 
 from typing import Any, Final, TypeAlias
@@ -26,22 +27,42 @@ class StatusWriter:
     def __init__(self, api: Api) -> None:
         """Write with the node's API."""
         self._api = api
+        self._versions: dict[str, int] = {}  # as of the last write, by uid
+
+    def forget(self, uid: str) -> None:
+        """Remember nothing more of a pod."""
+        self._versions.pop(uid, None)
 
     async def write(self, pod: Object, told: Object | None, status: Object) -> Object:
         """Write a status unless it was told already; return it, with its times."""
         if told is not None:
             status["startTime"] = told["startTime"]
             _keep_times(status, told)
-        if status != told:
-            meta = pod["metadata"]
+        meta = pod["metadata"]
+        if status != told or self._was_changed(pod, status):
             path = PODS.path(meta["namespace"], meta["name"], "status")
             body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": _patch(status)})
             try:
-                await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+                written = await self._api.call(
+                    "PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH
+                )
             except ApiError as error:
                 if error.code not in _GONE:
                     raise
+            else:
+                self._versions[meta["uid"]] = _version(written)
         return status
+
+    def _was_changed(self, pod: Object, status: Object) -> bool:
+        """Whether the API says otherwise by now; what is older than the last write says nothing."""
+        if _version(pod) < self._versions.get(pod["metadata"]["uid"], 0):
+            return False
+        shown = pod.get("status") or {}
+        values = {each["type"]: each["status"] for each in shown.get("conditions") or ()}
+        conditions = status.get("conditions") or ()
+        return shown.get("phase") != status["phase"] or any(
+            values.get(each["type"]) != each["status"] for each in conditions
+        )
 
     async def finish(self, pod: Object) -> None:
         """Let a pod go: nothing of it runs, and the API knows how it ended."""
@@ -53,6 +74,10 @@ class StatusWriter:
         except ApiError as error:
             if error.code not in _GONE:
                 raise
+
+
+def _version(pod: Object) -> int:
+    return int(pod["metadata"].get("resourceVersion") or 0)
 
 
 def _patch(status: Object) -> Object:

@@ -85,7 +85,8 @@ class EvictionManager:
         uid = victim["metadata"]["uid"]
         by_name = _by_name(usage, uid, resource)
         text = evictions.message(shortage, victim, by_name)
-        self._recorder.record(victim, "Warning", "Evicted", text)
+        about = evictions.offenders(shortage, victim, by_name)
+        self._recorder.record(victim, "Warning", "Evicted", text, annotations=about)
         self._kubelet.end(uid, "Evicted", text, self._grace_s(victim, shortage), disrupts=True)
 
     def _grace_s(self, pod: Object, shortage: Shortage) -> float:

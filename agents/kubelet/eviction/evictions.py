@@ -90,6 +90,22 @@ def message(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> str:
     return "".join(parts)
 
 
+def offenders(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> dict[str, str]:
+    """Return annotations of the event of an eviction; used: by name of the container."""
+    resource = RESOURCES[shortage.signal]
+    found = []
+    for container in pod["spec"]["containers"]:
+        taken = used.get(container["name"])
+        requests = (container.get("resources") or {}).get("requests") or {}
+        if taken is not None and taken > quantity(requests.get(resource, "0")):
+            found.append((container["name"], shown(taken)))
+    return {
+        "offending_containers": ",".join(name for name, _ in found),
+        "offending_containers_usage": ",".join(taken for _, taken in found),
+        "starved_resource": resource,
+    }
+
+
 def shown(number: int) -> str:
     """Return an amount as quantities show it."""
     for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):

@@ -2,19 +2,40 @@
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from kvstack.agents.kubelet.eviction.evictions import Measure
 
 
+class Memory(NamedTuple):
+    """The memory of a machine, in bytes."""
+
+    total: int
+    used: int
+    working_set: int
+    """What is used, but for files that were not read lately."""
+    rss: int
+
+
+def memory_of(text: str) -> Memory:
+    """Return what /proc/meminfo says, as the sum of all control groups would."""
+    found = {
+        name: int(rest.split()[0]) * 1024
+        for name, _, rest in (line.partition(":") for line in text.splitlines())
+    }
+    files = found["Cached"] + found["Buffers"]
+    used = found["AnonPages"] + files
+    working_set = max(used - found.get("Inactive(file)", 0), 0)
+    return Memory(found["MemTotal"], used, working_set, found["AnonPages"])
+
+
 def measures(pods: Path, images: Path) -> dict[str, Measure]:
     """Return what is left, by signal; pods, images: places on the disks that they use."""
-    memory = dict(
-        line.partition(":")[::2] for line in Path("/proc/meminfo").read_text().splitlines()
-    )
+    memory = memory_of(Path("/proc/meminfo").read_text())
     pids_max = int(Path("/proc/sys/kernel/pid_max").read_text())
     running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     return {
-        "memory.available": Measure(_kib(memory["MemAvailable"]), _kib(memory["MemTotal"])),
+        "memory.available": Measure(max(memory.total - memory.working_set, 0), memory.total),
         **_of_disk("nodefs", pods),
         **_of_disk("imagefs", images),
         "pid.available": Measure(pids_max - running, pids_max),
@@ -27,7 +48,3 @@ def _of_disk(name: str, place: Path) -> dict[str, Measure]:
         f"{name}.available": Measure(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize),
         f"{name}.inodesFree": Measure(disk.f_favail, disk.f_files),
     }
-
-
-def _kib(text: str) -> int:
-    return int(text.split()[0]) * 1024

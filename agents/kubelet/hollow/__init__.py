@@ -2,6 +2,7 @@
 
     hollow_nodes ─► nodes   what a node says of itself
                  └► pods    what its pods say, by annotations
+                 └► hollow_runtime    what seems to run, behind the protocol of all runtimes
                  └► pod_ranges
 
 The API cannot tell them from real ones, but for their names of runtime and system.

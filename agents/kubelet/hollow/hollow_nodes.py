@@ -4,13 +4,15 @@
     await nodes.start(); …; await nodes.stop()
 
 One informer of nodes and one of pods serve all nodes; a few workers carry out what is due. Leases
-have a task of their own, so that no number of pods makes nodes look dead. The user must be allowed
-to write all nodes, leases and pods.
+have a task of their own, so that no number of pods makes nodes look dead. What runs on a node is
+known to its `HollowRuntime`, what pods do is decided in `pods`. The user must be allowed to write
+all nodes, leases and pods.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -24,9 +26,10 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet.hollow import nodes, pods
+from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
 from kvstack.agents.kubelet.hollow.pod_ranges import range_of
 from kvstack.agents.kubelet.leases import Leases
-from kvstack.agents.kubelet.pod_addresses import NoAddressError, PodAddresses
+from kvstack.agents.kubelet.runtime.runtime import StartError
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstore.logger import Logger
@@ -58,13 +61,13 @@ class HollowOptions:
 class _Node:
     """A node that is run here."""
 
-    __slots__ = ("addresses", "ip", "is_told", "number", "uid")
+    __slots__ = ("ip", "is_told", "number", "runtime", "uid")
 
-    def __init__(self, number: int, uid: str, ip: str, addresses: PodAddresses) -> None:
+    def __init__(self, number: int, uid: str, ip: str, runtime: HollowRuntime) -> None:
         self.number = number
         self.uid = uid
         self.ip = ip
-        self.addresses = addresses
+        self.runtime = runtime
         self.is_told = False
         """Whether its status was written."""
 
@@ -72,12 +75,11 @@ class _Node:
 class _Memory:
     """What is remembered of a pod."""
 
-    __slots__ = ("address", "is_ended", "node", "ready", "running_since_s", "uid")
+    __slots__ = ("is_ended", "node", "ready", "running_since_s", "uid")
 
     def __init__(self, uid: str, node: _Node) -> None:
         self.uid = uid
         self.node = node
-        self.address = ""
         self.is_ended = False
         self.ready: bool | None = None
         self.running_since_s: float | None = None  # monotonic
@@ -166,9 +168,8 @@ class HollowNodes:
             return
         if node is None:
             return
-        if node.addresses.is_unused:  # the cluster may give a node its range only now
-            cidr = (new.get("spec") or {}).get("podCIDR", "")
-            node.addresses = PodAddresses(range_of(node.number, cidr))
+        # The cluster may give a node its range only now.
+        node.runtime.use_network(_range(node.number, new))
         if node.is_told and nodes.is_given_up(new):
             node.is_told = False
             self._queue.add((_NODE, name))
@@ -200,13 +201,9 @@ class HollowNodes:
         if own is None:
             self._last_number += 1
         number = own or self._last_number
-        cidr = (obj.get("spec") or {}).get("podCIDR", "")
-        node = _Node(
-            number,
-            meta["uid"],
-            nodes.address(number, is_own=own is not None),
-            PodAddresses(range_of(number, cidr)),
-        )
+        ip = nodes.address(number, is_own=own is not None)
+        runtime = HollowRuntime(_range(number, obj), self._clock, name)
+        node = _Node(number, meta["uid"], ip, runtime)
         self._nodes[name] = node
         self._leases.keep(obj)
         self._queue.add((_NODE, name))
@@ -234,16 +231,15 @@ class HollowNodes:
             self._forget_pod(key, memory.uid)
         memory = self._memories[key] = _Memory(uid, node)
         address = (pod.get("status") or {}).get("podIP", "")
-        if address and not pods.is_on_host_network(pod):
-            memory.address = address
-            node.addresses.keep(address, uid)
+        if address:
+            node.runtime.keep(uid, "" if pods.is_on_host_network(pod) else address)
         return memory
 
     def _forget_pod(self, key: str, uid: str) -> None:
         memory = self._memories.get(key)
         if memory is not None and memory.uid == uid:
             del self._memories[key]
-            memory.node.addresses.free(memory.address, uid)
+            memory.node.runtime.forget(uid)
 
     # What is done.
 
@@ -257,7 +253,7 @@ class HollowNodes:
             try:
                 await (self._sync_node(key) if kind == _NODE else self._sync_pod(key))
                 self._queue.forget(item)
-            except (ApiError, UnreachableError, NoAddressError) as error:
+            except (ApiError, UnreachableError, StartError) as error:
                 self._failed(item, error)
             except Exception as error:
                 self._logger.error("a hollow node failed", key=key, error=repr(error))
@@ -313,6 +309,7 @@ class HollowNodes:
             case pods.Finish():
                 if not memory.is_ended:
                     await self._patch_pod(pod, pods.ended_status(pod, self._clock.now_s()))
+                    _end(pod, node.runtime)
                     memory.is_ended = True
             case pods.SetReady(is_ready):
                 status = pods.ready_status(pod, self._clock.now_s(), is_ready=is_ready)
@@ -329,10 +326,17 @@ class HollowNodes:
     async def _start(self, key: str, pod: Object, memory: _Memory) -> None:
         if memory.running_since_s is not None:
             return  # written, but not seen yet
-        if not memory.address and not pods.is_on_host_network(pod):
-            memory.address = memory.node.addresses.of(memory.uid)
+        runtime, uid = memory.node.runtime, memory.uid
+        address = runtime.connect_pod(uid, is_on_host=pods.is_on_host_network(pod))
+        containers = {each.name: each for each in runtime.of_pod(uid)}  # of a write that failed
+        for wanted, exit_code in pods.containers_to_start(pod):
+            name = wanted["name"]
+            if name not in containers:
+                found = containers[name] = runtime.begin(uid, name, 0, wanted["image"])
+                if exit_code is not None:
+                    runtime.end(found, exit_code)
         now_s = self._clock.now_s()
-        status = pods.starting_status(pod, memory.node.ip, memory.address, now_s)
+        status = pods.starting_status(pod, memory.node.ip, address, containers, now_s)
         await self._patch_pod(pod, status)
         memory.running_since_s = self._clock.monotonic_s()
         memory.ready = pods.wants_ready(pod)
@@ -358,6 +362,17 @@ class HollowNodes:
     async def _patch_status(self, path: str, uid: str, status: Object) -> None:
         body = orjson.dumps({"metadata": {"uid": uid}, "status": status})
         await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+
+
+def _range(number: int, node: Object) -> IPv4Network:
+    return range_of(number, (node.get("spec") or {}).get("podCIDR", ""))
+
+
+def _end(pod: Object, runtime: HollowRuntime) -> None:
+    """Let the containers of a pod end as it says; its sidecars end well."""
+    code, sidecars = pods.exit_code(pod), pods.sidecar_names(pod)
+    for each in runtime.of_pod(pod["metadata"]["uid"]):
+        runtime.end(each, 0 if each.name in sidecars else code)
 
 
 def _node_of_pod(pod: Object) -> tuple[str]:

@@ -12,10 +12,12 @@
 `next_step` says what to do with a pod now; it does nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import time_text
+from kvstack.agents.kubelet.hollow.hollow_runtime import MISSING, NAME
+from kvstack.agents.kubelet.runtime.runtime import Container
 
 Object: TypeAlias = dict[str, Any]
 
@@ -26,7 +28,6 @@ _READY: Final = "hollow/ready"
 _RUN: Final = "hollow/run"
 _EXIT_CODE: Final = "hollow/exit-code"
 _FINISH_DELETION: Final = "hollow/finish-deletion"
-_MISSING: Final = "missing/"
 _LOCALHOST: Final = "127.0.0.1"
 _STARTED_FIRST: Final = ("PodReadyToStartContainers", "Initialized")
 _READINESS: Final = ("Ready", "ContainersReady")
@@ -108,24 +109,45 @@ def is_on_host_network(pod: Object) -> bool:
     return bool(pod["spec"].get("hostNetwork"))
 
 
-def starting_status(pod: Object, host_ip: str, pod_ip: str, now_s: float) -> Object:
-    """Return the status of a pod that has just begun; pod_ip: its own, if it has its own."""
+def containers_to_start(pod: Object) -> Iterator[tuple[Object, int | None]]:
+    """Give the containers with which a pod begins; with exit codes: those that end at once."""
+    spec = pod["spec"]
+    for each in spec.get("initContainers") or ():
+        yield each, None if each.get("restartPolicy") == "Always" else 0
+    if not _lacks_image(pod):
+        code = exit_code(pod) if is_crashing(pod) else None
+        yield from ((each, code) for each in spec["containers"])
+
+
+def _lacks_image(pod: Object) -> bool:
+    return any(each["image"].startswith(MISSING) for each in pod["spec"]["containers"])
+
+
+def starting_status(
+    pod: Object, host_ip: str, pod_ip: str, started: Mapping[str, Container], now_s: float
+) -> Object:
+    """Return the status of a pod that has just begun; pod_ip: its own, if it has its own.
+
+    started: what `containers_to_start` gave, by name.
+    """
     spec = pod["spec"]
     now = time_text(now_s)
     status: Object = {"startTime": now, "hostIP": host_ip, "hostIPs": [{"ip": host_ip}]}
-    if any(each["image"].startswith(_MISSING) for each in spec["containers"]):
+    if _lacks_image(pod):
         containers = [_not_pulled(each) for each in spec["containers"]]
         phase, is_ready = "Pending", False
     elif is_crashing(pod):
-        containers = [_crashed(pod, each, now) for each in spec["containers"]]
+        containers = [_crashed(pod, started[each["name"]]) for each in spec["containers"]]
         phase, is_ready = "Running", False
     else:
         phase, is_ready = "Running", wants_ready(pod)
-        containers = [_running(pod, each, now, is_ready=is_ready) for each in spec["containers"]]
+        containers = [
+            _running(started[each["name"]], is_ready=is_ready) for each in spec["containers"]
+        ]
     if phase == "Running":
         address = _LOCALHOST if is_on_host_network(pod) else pod_ip
         status |= {"podIP": address, "podIPs": [{"ip": address}]}
-    inits = [_initialized(pod, each, now) for each in spec.get("initContainers") or ()]
+    inits = [_initialized(each, started[each["name"]]) for each in spec.get("initContainers") or ()]
     return {
         **status,
         "phase": phase,
@@ -167,7 +189,7 @@ def ended_status(pod: Object, now_s: float) -> Object:
             _terminated(each, code, now) for each in status.get("containerStatuses") or ()
         ],
     }
-    sidecars = _sidecar_names(pod)
+    sidecars = sidecar_names(pod)
     if sidecars:
         ended["initContainerStatuses"] = [
             _terminated(each, 0, now) if each["name"] in sidecars else each
@@ -179,51 +201,51 @@ def ended_status(pod: Object, now_s: float) -> Object:
 # Statuses of containers.
 
 
-def _container(pod: Object, container: Object, **more: object) -> Object:
-    image = container["image"]
+def _container(found: Container, **more: object) -> Object:
     return {
-        "name": container["name"],
-        "image": image,
-        "imageID": f"{image}@hollow",
-        "containerID": f"hollow://{pod['metadata']['uid']}/{container['name']}",
-        "restartCount": 0,
+        "name": found.name,
+        "image": found.image,
+        "imageID": found.image_id,
+        "containerID": f"{NAME}://{found.id}",
+        "restartCount": found.attempt,
         **more,
     }
 
 
-def _running(pod: Object, container: Object, now: str, *, is_ready: bool) -> Object:
-    state = {"running": {"startedAt": now}}
-    return _container(pod, container, ready=is_ready, started=True, state=state, lastState={})
+def _running(found: Container, *, is_ready: bool) -> Object:
+    state = {"running": {"startedAt": time_text(found.started_s)}}
+    return _container(found, ready=is_ready, started=True, state=state, lastState={})
 
 
-def _initialized(pod: Object, container: Object, now: str) -> Object:
+def _initialized(container: Object, found: Container) -> Object:
     if container.get("restartPolicy") == "Always":
-        return _running(pod, container, now, is_ready=True)
-    ended = _end(0, now, now, f"hollow://{pod['metadata']['uid']}/{container['name']}")
-    return _container(
-        pod, container, ready=True, started=False, state={"terminated": ended}, lastState={}
-    )
+        return _running(found, is_ready=True)
+    state = {"terminated": _ended(found)}
+    return _container(found, ready=True, started=False, state=state, lastState={})
 
 
-def _crashed(pod: Object, container: Object, now: str) -> Object:
-    name, pod_name = container["name"], pod["metadata"]["name"]
+def _crashed(pod: Object, found: Container) -> Object:
+    name, pod_name = found.name, pod["metadata"]["name"]
     message = f"back-off 10s restarting failed container={name} pod={pod_name}"
-    ended = _end(exit_code(pod), now, now, f"hollow://{pod['metadata']['uid']}/{name}")
     return _container(
-        pod,
-        container,
+        found,
         ready=False,
         started=False,
         restartCount=1,
         state={"waiting": {"reason": "CrashLoopBackOff", "message": message}},
-        lastState={"terminated": ended},
+        lastState={"terminated": _ended(found)},
     )
+
+
+def _ended(found: Container) -> Object:
+    started, finished = time_text(found.started_s), time_text(found.finished_s)
+    return _end(found.exit_code, started, finished, f"{NAME}://{found.id}")
 
 
 def _not_pulled(container: Object) -> Object:
     image = container["image"]
     waiting = {"reason": "ContainerCreating"}
-    if image.startswith(_MISSING):
+    if image.startswith(MISSING):
         message = f'Back-off pulling image "{image}"'
         waiting = {"reason": "ImagePullBackOff", "message": message}
     return {
@@ -295,6 +317,7 @@ def says_ready(status: Object) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _sidecar_names(pod: Object) -> frozenset[str]:
+def sidecar_names(pod: Object) -> frozenset[str]:
+    """Return the names of the init containers that stay."""
     inits = pod["spec"].get("initContainers") or ()
     return frozenset(each["name"] for each in inits if each.get("restartPolicy") == "Always")

@@ -63,6 +63,8 @@ _PROJECTED: Final = frozenset(("configMap", "secret", "downwardAPI", "serviceAcc
 _SECURITY: Final = ("seLinuxOptions", "appArmorProfile", "sysctls", "procMount", "windowsOptions")
 _DEFAULTS: Final = {"procMount": "Default"}
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_SYSTEM: Final = "kubernetes.io/os"
+_OF_IPC: Final = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
 _MEMORY_TAINT: Final = "node.kubernetes.io/memory-pressure"
 
 
@@ -73,17 +75,19 @@ def refusal(
     unsupported: Callable[[str], bool],
     *,
     ignores_limits: bool = False,
+    allowed_sysctls: Sequence[str] = (),
 ) -> Refusal | None:
     """Return reason and message of why a node cannot take a pod; None: it can.
 
     others: the pods that it has taken already. ignores_limits: limits are taken, though nothing
-    enforces them.
+    enforces them. allowed_sysctls: besides those that are safe; `net.*` means all that begin so.
     """
     if (found := _pressed(pod, node)) is not None:
         return found
-    for each in (pod["spec"].get("securityContext") or {}).get("sysctls") or ():
-        if each["name"] not in _SAFE_SYSCTLS:
-            return ("SysctlForbidden", f'forbidden sysctl: "{each["name"]}" not allowlisted')
+    if (found := _forbidden_sysctl(pod, allowed_sysctls)) is not None:
+        return found
+    if (found := _other_system(pod, node, unsupported)) is not None:
+        return found
     if (found := _does_not_fit(pod, node, others)) is not None:
         return found
     for field in _unsupported(pod, unsupported, ignores_limits=ignores_limits):
@@ -152,7 +156,7 @@ def _pressed(pod: Object, node: Object) -> Refusal | None:
         for each in conditions
         if each["type"] in _PRESSURES and each["status"] == "True"
     ]
-    if not pressures or (pod["spec"].get("priority") or 0) >= 2_000_000_000:
+    if not pressures or is_critical(pod):
         return None
     if pressures == ["MemoryPressure"]:
         tolerated = any(
@@ -196,10 +200,42 @@ def _does_not_match(pod: Object, node: Object) -> Refusal | None:
     if (node.get("metadata") or {}).get("labels") and not selects(spec, node):
         text = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
         return (NODE_AFFINITY, text)
+    return None
+
+
+def _other_system(pod: Object, node: Object, unsupported: Callable[[str], bool]) -> Refusal | None:
+    """Refuse pods of other systems, and groups that the runtime cannot keep to."""
+    spec = pod["spec"]
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    selected = (spec.get("nodeSelector") or {}).get(_SYSTEM)
+    if selected and selected != labels.get(_SYSTEM, selected):
+        text = f"Failed to admit pod as the `{_SYSTEM}` label doesn't match node label"
+        return ("PodOSSelectorNodeLabelDoesNotMatch", text)
     system = (spec.get("os") or {}).get("name")
     if system and system != "linux":
         text = "Failed to admit pod as the OS field doesn't match node OS"
         return ("PodOSNotSupported", text)
+    groups = (spec.get("securityContext") or {}).get("supplementalGroupsPolicy")
+    if groups == "Strict" and unsupported("supplementalGroupsPolicy"):
+        text = "SupplementalGroupsPolicy=Strict is not supported in this node"
+        return ("SupplementalGroupsPolicyNotSupported", text)
+    return None
+
+
+def _forbidden_sysctl(pod: Object, allowed: Sequence[str]) -> Refusal | None:
+    spec = pod["spec"]
+    for each in (spec.get("securityContext") or {}).get("sysctls") or ():
+        name = each["name"].replace("/", ".")
+        is_allowed = name in _SAFE_SYSCTLS or any(
+            name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in allowed
+        )
+        problem = "" if is_allowed else "not allowlisted"
+        if spec.get("hostNetwork") and name.startswith("net."):
+            problem = "not allowed with host net enabled"
+        elif spec.get("hostIPC") and name.startswith(_OF_IPC):
+            problem = "not allowed with host ipc enabled"
+        if problem:
+            return ("SysctlForbidden", f'forbidden sysctl: "{each["name"]}" {problem}')
     return None
 
 

@@ -10,12 +10,15 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kvstack.agents.kubelet.pods.env_file import EnvFileError, parse_env_file
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
 from kvstack.apiserver.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = Mapping[tuple[str, str], Object | None]
 """Of the pod's namespace, by kind (ConfigMap, Secret) and name; None: there is none."""
+EnvFiles: TypeAlias = Mapping[tuple[str, str], str | None]
+"""What stands in files of variables, by volume and path; None: there is none."""
 
 
 class ConfigurationError(Exception):
@@ -63,8 +66,12 @@ def variables(
     services: Iterable[Object],
     addresses: Addresses,
     allocatable: Mapping[str, str],
+    env_files: EnvFiles | None = None,
 ) -> dict[str, str]:
-    """Return the variables of a container; services: those that it is to know."""
+    """Return the variables of a container; services: those that it is to know.
+
+    env_files: those that it refers to.
+    """
     found = service_variables(services)
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix", "")
@@ -75,7 +82,10 @@ def variables(
         if origin is None:
             found[name] = expand(variable.get("value") or "", found)
             continue
-        value = _value_from(pod, container, origin, objects, addresses, allocatable)
+        if "fileKeyRef" in origin:
+            value = _of_file(origin["fileKeyRef"], env_files or {})
+        else:
+            value = _value_from(pod, container, origin, objects, addresses, allocatable)
         if value is not None:
             found[name] = value
     return found
@@ -100,6 +110,11 @@ def expand(text: str, known: Mapping[str, str]) -> str:
             parts.append(text[dollar : dollar + 2])
             at = dollar + 2
     return "".join([*parts, text[at:]])
+
+
+def literal_variables(container: Object) -> dict[str, str]:
+    """Return the variables of a container as far as they stand in its specification."""
+    return {each["name"]: each.get("value") or "" for each in container.get("env") or ()}
 
 
 def references_of(text: str) -> list[str]:
@@ -204,6 +219,34 @@ def _value_from(
         return None if value is None else value.decode("utf-8", "replace")
     kinds = ", ".join(origin)
     raise ConfigurationError(f"{kinds} is not supported by the process runtime of this node")
+
+
+def env_file_references(container: Object) -> list[tuple[str, str]]:
+    """Return volumes and paths of the files that variables of a container come from."""
+    origins = [each.get("valueFrom") or {} for each in container.get("env") or ()]
+    return [
+        (each["fileKeyRef"]["volumeName"], each["fileKeyRef"]["path"])
+        for each in origins
+        if "fileKeyRef" in each
+    ]
+
+
+def _of_file(reference: Object, env_files: EnvFiles) -> str | None:
+    text = env_files.get((reference["volumeName"], reference["path"]))
+    is_optional = bool(reference.get("optional"))
+    path, key = reference["path"], reference["key"]
+    if text is None:
+        if is_optional:
+            return None
+        raise ConfigurationError(f'environment variable file "{path}" does not exist')
+    try:
+        value = parse_env_file(text).get(key)
+    except EnvFileError as error:
+        raise ConfigurationError(f'couldn\'t parse env file "{path}": {error}') from error
+    if value is None and not is_optional:
+        text = f'environment variable key "{key}" not found in file "{path}"'
+        raise ConfigurationError(text)
+    return value
 
 
 def field_value(pod: Object, path: str, addresses: Addresses) -> str:

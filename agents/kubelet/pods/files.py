@@ -1,10 +1,10 @@
 """The contents of volumes that the API holds: config maps, secrets, the downward API, tokens.
 
-contents(pod, volume, objects, addresses, token)  →  {"path/in/volume": (bytes, mode)}
+contents(pod, volume, objects, addresses, token)  →  {"path/in/volume": File(bytes, mode)}
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.kubelet.pods.environment import (
     Addresses,
@@ -17,7 +17,19 @@ from kvstack.agents.kubelet.pods.environment import (
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
 
 Object: TypeAlias = dict[str, Any]
-Files: TypeAlias = dict[str, tuple[bytes, int]]
+
+
+class File(NamedTuple):
+    """One file of a volume."""
+
+    data: bytes
+    mode: int
+    user: int | None = None
+    """Whose it is; None: root's."""
+
+
+Files: TypeAlias = dict[str, File]
+"""By path in the volume."""
 
 _MODE: Final = 0o644
 FROM_API: Final = ("configMap", "secret", "downwardAPI", "projected")
@@ -52,8 +64,24 @@ def contents(
             found |= _downward(pod, each["downwardAPI"], addresses, default, allocatable)
         if "serviceAccountToken" in each:
             path = each["serviceAccountToken"]["path"]
-            found[path] = (tokens[path].encode(), default)
+            found[path] = _token(pod, tokens[path], default)
     return found
+
+
+_TOKEN_MODE: Final = 0o600
+
+
+def _token(pod: Object, text: str, default: int) -> File:
+    """Return the file of a token: only who needs it may read it, if that is known."""
+    context = pod["spec"].get("securityContext") or {}
+    users = {
+        (each.get("securityContext") or {}).get("runAsUser", context.get("runAsUser"))
+        for each in containers_of(pod)
+    }
+    user = users.pop() if len(users) == 1 else None
+    if user is None and context.get("fsGroup") is None:
+        return File(text.encode(), default)
+    return File(text.encode(), _TOKEN_MODE, user)
 
 
 def _selected(kind: str, source: Object, objects: Objects, default: int) -> Files:
@@ -67,12 +95,12 @@ def _selected(kind: str, source: Object, objects: Objects, default: int) -> File
     data = data_of(kind, obj)
     items = source.get("items")
     if not items:
-        return {key: (value, default) for key, value in data.items()}
+        return {key: File(value, default) for key, value in data.items()}
     found: Files = {}
     for item in items:
         if item["key"] in data:
             mode = item.get("mode")
-            found[item["path"]] = (data[item["key"]], default if mode is None else mode)
+            found[item["path"]] = File(data[item["key"]], default if mode is None else mode)
         elif not is_optional:
             what = "config" if kind == "ConfigMap" else "secret"
             verb = (
@@ -97,5 +125,5 @@ def _downward(
             container = by_name.get(reference.get("containerName", ""), {})
             text = resource_value(container, reference, allocatable)
         mode = item.get("mode")
-        found[item["path"]] = (text.encode(), default if mode is None else mode)
+        found[item["path"]] = File(text.encode(), default if mode is None else mode)
     return found

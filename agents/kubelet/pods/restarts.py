@@ -47,28 +47,28 @@ def _matching(container: Object, exit_code: int) -> str:
 
 
 class BackOff:
-    """How long containers of one pod wait before they start again, by name."""
+    """How long containers of one pod wait before they start again, by whatever tells them apart."""
 
     def __init__(self, max_s: float = MAX_S) -> None:
         """Remember nothing; max_s: the longest wait."""
         self._max_s = max_s
         self._waits: dict[str, tuple[float, float]] = {}  # seconds, since when
 
-    def rest_s(self, name: str, finished_s: float, now_s: float) -> float:
+    def rest_s(self, key: str, finished_s: float, now_s: float) -> float:
         """Return how long a container that ended has still to wait; 0: it may start."""
-        known = self._waits.get(name)
+        known = self._waits.get(key)
         if known is None or finished_s - known[1] > _FORGOTTEN_AFTER_S:
             return 0.0
         return max(0.0, finished_s + known[0] - now_s)
 
-    def wait_s(self, name: str) -> float:
+    def wait_s(self, key: str) -> float:
         """Return the whole of the wait that was told last."""
-        return self._waits[name][0]
+        return self._waits[key][0]
 
-    def restarted(self, name: str, finished_s: float, now_s: float) -> None:
+    def restarted(self, key: str, finished_s: float, now_s: float) -> None:
         """A container starts again: the next wait is longer."""
-        known = self._waits.get(name)
+        known = self._waits.get(key)
         if known is None or finished_s - known[1] > _FORGOTTEN_AFTER_S:
-            self._waits[name] = (min(INITIAL_S, self._max_s), now_s)
+            self._waits[key] = (min(INITIAL_S, self._max_s), now_s)
         else:
-            self._waits[name] = (min(known[0] * 2, self._max_s), now_s)
+            self._waits[key] = (min(known[0] * 2, self._max_s), now_s)

@@ -7,8 +7,8 @@ names_of(pod, node)                how names are resolved: servers, searches, op
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.kubelet.runtime.runtime import Limits, Port, Sandbox, Security
 from kvstack.apiserver.objects.quantity import parse as parse_quantity
@@ -24,6 +24,8 @@ _SHARES_MAX: Final = 262_144
 _MILLI: Final = -3
 _SERVERS_MAX: Final = 3
 _SEARCHES_MAX: Final = 32
+_SEARCH_CHARACTERS_MAX: Final = 2048
+_SEARCH_MAX: Final = 253
 _GUARANTEED_SCORE: Final = -997
 _BEST_EFFORT_SCORE: Final = 1000
 
@@ -51,6 +53,8 @@ class NodeSettings:
     seccomp_default: bool = False
     pids_max: int = -1
     """Processes of a pod; -1: as many as it likes."""
+    seccomp_root: str = ""
+    """Where profiles are that a pod names."""
 
 
 def containers_of(pod: Object) -> list[Object]:
@@ -93,22 +97,18 @@ def qos_of(pod: Object) -> str:
     resources = [each.get("resources") or {} for each in containers_of(pod)]
     if spec.get("resources"):
         resources = [spec["resources"]]
-    given_any = any(
-        each.get(where, {}).get(name)
-        for each in resources
-        for where in ("requests", "limits")
-        for name in ("cpu", "memory")
-    )
-    if not given_any:
+    amounts = [_asked_and_allowed(each, name) for each in resources for name in ("cpu", "memory")]
+    if not any(asked or allowed for asked, allowed in amounts):
         return "BestEffort"
-    for each in resources:
-        limits = each.get("limits") or {}
-        requests = {**limits, **(each.get("requests") or {})}
-        if any(
-            not limits.get(name) or limits[name] != requests[name] for name in ("cpu", "memory")
-        ):
-            return "Burstable"
-    return "Guaranteed"
+    is_whole = all(allowed and asked == allowed for asked, allowed in amounts)
+    return "Guaranteed" if is_whole else "Burstable"
+
+
+def _asked_and_allowed(resources: Object, name: str) -> tuple[int, int]:
+    """Return request and limit of one resource; 0: none."""
+    allowed = in_units(name, (resources.get("limits") or {}).get(name, 0))
+    requests = resources.get("requests") or {}
+    return in_units(name, requests[name]) if name in requests else allowed, allowed
 
 
 def is_static(pod: Object) -> bool:
@@ -141,13 +141,24 @@ def limits_of(pod: Object, container: Object, memory_bytes: int) -> Limits:
     requests = resources.get("requests") or {}
     cpu_limit = quantity(limits.get("cpu", 0), _MILLI)
     cpu = quantity(requests["cpu"], _MILLI) if "cpu" in requests else cpu_limit
-    asked = quantity(requests.get("memory", limits.get("memory", 0)))
+    score = _oom_score(pod, _memory_asked(container), memory_bytes)
+    if _is_sidecar(container):  # it goes no sooner than those that it serves
+        own = [_oom_score(pod, _memory_asked(each), memory_bytes) for each in _regular(pod)]
+        score = min(score, *own)
     return Limits(
-        _shares(cpu),
-        _quota(cpu_limit),
-        quantity(limits.get("memory", 0)),
-        _oom_score(pod, asked, memory_bytes),
+        _shares(cpu), _quota(cpu_limit), quantity(limits.get("memory", 0)), score, kills_all=True
     )
+
+
+def _regular(pod: Object) -> list[Object]:
+    found: list[Object] = pod["spec"]["containers"]
+    return found
+
+
+def _memory_asked(container: Object) -> int:
+    resources = container.get("resources") or {}
+    limit = (resources.get("limits") or {}).get("memory", 0)
+    return quantity((resources.get("requests") or {}).get("memory", limit))
 
 
 def _shares(cpu_milli: int) -> int:
@@ -175,17 +186,30 @@ def _pod_limits(pod: Object, pids_max: int) -> Limits:
     limits = [limits_of(pod, each, 1) for each in (*pod["spec"]["containers"], *beside)]
     quotas = [each.cpu_quota_us for each in limits]
     memory = [each.memory_bytes for each in limits]
-    found = Limits(
+    overhead = pod["spec"].get("overhead") or {}  # of the runtime, beside the containers
+    more_us = _quota(quantity(overhead.get("cpu", 0), _MILLI))
+    more_bytes = quantity(overhead.get("memory", 0))
+    quota = _quota(quantity(own["cpu"], _MILLI)) if "cpu" in own else 0
+    limit = quantity(own["memory"]) if "memory" in own else 0
+    quota = quota or (sum(quotas) if all(quotas) else 0)
+    limit = limit or (sum(memory) if all(memory) else 0)
+    return Limits(
         _shares(asked.get("cpu", 0)),
-        sum(quotas) if all(quotas) else 0,
-        sum(memory) if all(memory) else 0,
+        quota + more_us if quota else 0,
+        limit + more_bytes if limit else 0,
         processes=max(pids_max, 0),
     )
-    if "cpu" in own:
-        found = replace(found, cpu_quota_us=_quota(quantity(own["cpu"], _MILLI)))
-    if "memory" in own:
-        found = replace(found, memory_bytes=quantity(own["memory"]))
-    return found
+
+
+def memory_volume_bytes(pod: Object, volume: Object, allocatable: Mapping[str, str]) -> int:
+    """Return how large an emptyDir in memory may grow: as its pod may, or less; 0: no limit."""
+    limit = (volume.get("emptyDir") or {}).get("sizeLimit")
+    found = (
+        quantity(limit or 0),
+        _pod_limits(pod, -1).memory_bytes,
+        quantity(allocatable.get("memory", 0)),
+    )
+    return min((each for each in found if each), default=0)
 
 
 def _is_sidecar(container: Object) -> bool:
@@ -196,7 +220,9 @@ def _quota(cpu_milli: int) -> int:
     return max(cpu_milli * _PERIOD_US // 1000, _QUOTA_MIN_US) if cpu_milli else 0
 
 
-def security_of(pod: Object, container: Object, *, seccomp_default: bool = False) -> Security:
+def security_of(
+    pod: Object, container: Object, *, seccomp_default: bool = False, seccomp_root: str = ""
+) -> Security:
     """Return the rights of a container; the user of its image is left to the runtime."""
     of_pod = pod["spec"].get("securityContext") or {}
     own = container.get("securityContext") or {}
@@ -207,6 +233,8 @@ def security_of(pod: Object, container: Object, *, seccomp_default: bool = False
         groups.append(of_pod["fsGroup"])
     profile = security.get("seccompProfile") or {}
     kind = profile.get("type") or ("RuntimeDefault" if seccomp_default else "Unconfined")
+    if kind == "Localhost":
+        kind = f"{seccomp_root}/{profile['localhostProfile']}"
     return Security(
         security.get("runAsUser"),
         security.get("runAsGroup"),
@@ -217,7 +245,7 @@ def security_of(pod: Object, container: Object, *, seccomp_default: bool = False
         dropped=tuple(capabilities.get("drop") or ()),
         no_new_privileges=own.get("allowPrivilegeEscalation") is False,
         has_read_only_root=bool(own.get("readOnlyRootFilesystem")),
-        seccomp=profile.get("localhostProfile", kind) if kind == "Localhost" else kind,
+        seccomp=kind,
     )
 
 
@@ -248,13 +276,33 @@ def root_problem(pod: Object, container: Object, image_user: str) -> str:
     return ""
 
 
-def names_of(pod: Object, names: NodeNames) -> tuple[list[str], list[str], list[str]]:
-    """Return servers, searches and options by which a pod resolves names."""
-    spec = pod["spec"]
+class Names(NamedTuple):
+    """How a pod resolves names."""
+
+    servers: list[str]
+    searches: list[str]
+    options: list[str]
+    problems: list[tuple[str, str]]
+    """What is not as the pod asks for it: reasons and texts of warnings."""
+
+
+_NO_SERVERS: Final = (
+    "kubelet does not have ClusterDNS IP configured and cannot create Pod using "
+    '"ClusterFirst" policy. Falling back to "Default" policy.'
+)
+
+
+def names_of(pod: Object, names: NodeNames) -> Names:
+    """Return how a pod resolves names."""
+    spec, meta = pod["spec"], pod["metadata"]
+    problems: list[tuple[str, str]] = []
     policy = spec.get("dnsPolicy", "ClusterFirst")
     is_cluster = policy == "ClusterFirstWithHostNet" or (
         policy == "ClusterFirst" and not spec.get("hostNetwork")
     )
+    if is_cluster and not names.cluster_servers:
+        owner = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
+        problems.append(("MissingClusterDNS", f'pod: "{owner}". {_NO_SERVERS}'))
     if policy == "None":
         found: tuple[list[str], list[str], list[str]] = ([], [], [])
     elif is_cluster and names.cluster_servers:
@@ -271,13 +319,37 @@ def names_of(pod: Object, names: NodeNames) -> tuple[list[str], list[str], list[
         options[each["name"]] = f"{each['name']}:{value}" if value else each["name"]
     servers = list(dict.fromkeys([*found[0], *(given.get("nameservers") or ())]))
     searches = list(dict.fromkeys([*found[1], *(given.get("searches") or ())]))
-    return servers[:_SERVERS_MAX], searches[:_SEARCHES_MAX], list(options.values())
+    if len(servers) > _SERVERS_MAX:
+        servers = servers[:_SERVERS_MAX]
+        text = (
+            "Nameserver limits were exceeded, some nameservers have been omitted, "
+            f"the applied nameserver line is: {' '.join(servers)}"
+        )
+        problems.append((_DNS, text))
+    if (kept := _within_limits(searches)) != searches:
+        text = (
+            "Search Line limits were exceeded, some search paths have been omitted, "
+            f"the applied search line is: {' '.join(kept)}"
+        )
+        problems.append((_DNS, text))
+    return Names(servers, kept, list(options.values()), problems)
+
+
+_DNS: Final = "DNSConfigForming"
+
+
+def _within_limits(searches: Sequence[str]) -> list[str]:
+    """Return as many of the domains that are searched as a resolver takes."""
+    kept = [each for each in searches[:_SEARCHES_MAX] if len(each) <= _SEARCH_MAX]
+    while len(" ".join(kept)) > _SEARCH_CHARACTERS_MAX:
+        kept.pop()
+    return kept
 
 
 def sandbox_of(pod: Object, node: NodeSettings, handler: str = "") -> Sandbox:
     """Return what the containers of a pod share."""
     meta, spec = pod["metadata"], pod["spec"]
-    servers, searches, options = names_of(pod, node.names)
+    servers, searches, options, _ = names_of(pod, node.names)
     context = spec.get("securityContext") or {}
     regular = [security_of(pod, each) for each in containers_of(pod)]
     return Sandbox(

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.pods.probes import is_ready, is_started
-from kvstack.agents.kubelet.pods.restarts import should_restart
+from kvstack.agents.kubelet.pods.restarts import should_restart, should_restart_init
 from kvstack.agents.kubelet.pods.sandboxes import qos_of
-from kvstack.agents.kubelet.pods.worker import Memory, is_sidecar, newest
+from kvstack.agents.kubelet.pods.worker import CRASH_LOOP, Memory, is_sidecar, newest
 from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apiserver.objects import durations
 
@@ -49,14 +49,29 @@ def status_of(
     for each in containers:
         history.setdefault(each.name, []).append(each)
     waits_for = "PodInitializing" if spec.get("initContainers") else "ContainerCreating"
+    has_begun = any(each["name"] in history for each in spec["containers"])
+    initialized = _INITIALIZED if has_begun else None
     inits = [
-        _container(pod, each, history, memory, old.get("initContainerStatuses"), runtime, waits_for)
+        _container(
+            pod,
+            each,
+            history,
+            memory,
+            old.get("initContainerStatuses"),
+            runtime,
+            waits_for,
+            None if is_sidecar(each) else initialized,
+        )
         for each in spec.get("initContainers") or ()
     ]
+    # Of a pod that is over each container has ended, also one that nobody knows of any more.
+    missing = _MISSING if is_over and has_begun else None
+    before = old.get("containerStatuses")
     regular = [
-        _container(pod, each, history, memory, old.get("containerStatuses"), runtime, waits_for)
+        _container(pod, each, history, memory, before, runtime, waits_for, missing)
         for each in spec["containers"]
     ]
+    _shorten_messages([*inits, *regular])
     for each, status in zip(spec.get("initContainers") or (), inits, strict=True):
         if not is_sidecar(each):
             ended = status["state"].get("terminated")
@@ -108,6 +123,32 @@ def refused_status(pod: Object, reason: str, message: str, now_s: float) -> Obje
 
 # Containers.
 
+_MESSAGES_BYTES_MAX: Final = 12 << 10
+"""Of the last words of all containers of a pod together."""
+_INITIALIZED: Final = {
+    "exitCode": 0,
+    "reason": "Completed",
+    "message": (
+        "Unable to get init container status from container runtime and pod has been initialized, "
+        "treat it as exited normally"
+    ),
+}
+_MISSING: Final = {
+    "exitCode": 137,
+    "reason": "ContainerStatusUnknown",
+    "message": "The container could not be located when the pod was terminated",
+}
+
+
+def _shorten_messages(statuses: Sequence[Object]) -> None:
+    """Let no container say more than its share of what a pod may say."""
+    share = _MESSAGES_BYTES_MAX // max(len(statuses), 1)
+    for status in statuses:
+        for name in ("state", "lastState"):
+            ended = status[name].get("terminated") or {}
+            if len(ended.get("message", "")) > share:
+                status[name] = {"terminated": {**ended, "message": ended["message"][:share]}}
+
 
 def _container(
     pod: Object,
@@ -117,11 +158,13 @@ def _container(
     old: Iterable[Object] | None,
     runtime: str,
     waits_for: str,
+    unseen: Object | None = None,
 ) -> Object:
+    """Return the status of a container; unseen: how it ended if nothing is known of it."""
     name = container["name"]
     known = history.get(name, ())
     last = known[-1] if known else None
-    waiting = memory.waiting.get(name)
+    waiting = memory.waiting.get(name) if _starts_again(pod, container, last, memory) else None
     found: Object = {
         "name": name,
         "image": container["image"],
@@ -138,6 +181,9 @@ def _container(
         if before is not None:
             found["restartCount"] = before.get("restartCount", 0)
             found["lastState"] = before.get("lastState") or {}
+        if unseen:
+            found["state"] = {"terminated": unseen}
+            return found
         if waiting is not None:
             found["state"] = {"waiting": _waiting(waiting.reason, waiting.message)}
         return found
@@ -150,15 +196,31 @@ def _container(
         "started": is_started(container, last, memory.results),
         "state": _state(last, runtime),
     }
+    if last.user is not None:
+        found["user"] = {"linux": last.user.shown()}
     if len(known) > 1:
         found["lastState"] = _state(known[-2], runtime)
     if not last.is_running and waiting is not None:
         message = waiting.message
-        if waiting.reason == "CrashLoopBackOff":
-            message = crash_loop_message(pod, name, memory.back_off.wait_s(name))
+        if waiting.reason == CRASH_LOOP:
+            message = crash_loop_message(pod, name, waiting.wait_s)
         found["lastState"] = found["state"]
         found["state"] = {"waiting": _waiting(waiting.reason, message)}
     return found
+
+
+def _starts_again(pod: Object, container: Object, last: Container | None, memory: Memory) -> bool:
+    """Whether a container that does not run is to: only then it waits."""
+    if memory.has_failed or pod["metadata"].get("deletionTimestamp"):
+        return False
+    if (pod.get("status") or {}).get("phase") in _ENDED:
+        return False
+    if last is None or last.is_running:
+        return True
+    is_init = any(each is container for each in pod["spec"].get("initContainers") or ())
+    if is_init and not is_sidecar(container):
+        return should_restart_init(pod, container, last.exit_code) or last.id in memory.earlier
+    return should_restart(pod, container, last.exit_code) or last.id in memory.forgotten
 
 
 def _resources(container: Object) -> Object:
@@ -271,7 +333,9 @@ def _conditions(
             is_done = status["started"] if is_sidecar(init) else status["ready"]
             if not is_done:
                 incomplete.append(status["name"])
-    unready = [each["name"] for each in regular if not each["ready"]]
+    sidecars = zip(spec.get("initContainers") or (), inits, strict=True)
+    beside = [status for init, status in sidecars if is_sidecar(init)]
+    unready = [each["name"] for each in (*beside, *regular) if not each["ready"]]
     if phase in _ENDED:
         over = "PodCompleted" if phase == "Succeeded" else "PodFailed"
         readiness: tuple[str, str, str] = ("False", over, "")
@@ -288,7 +352,8 @@ def _conditions(
         initialized = ("False", "ContainersNotInitialized", message)
     sandbox = ("True", "", "")
     if not memory.has_sandbox:
-        sandbox = ("False", "PodSandboxNotReady", "no pod sandbox exists")
+        message = "pod sandbox is not ready" if memory.had_sandbox else "no pod sandbox exists"
+        sandbox = ("False", "PodSandboxNotReady", message)
     values = (
         sandbox,
         initialized,

@@ -28,6 +28,8 @@ Object: TypeAlias = dict[str, Any]
 
 GRACE_MIN_S: Final = 2.0
 """No container gets less to end."""
+CRASH_LOOP: Final = "CrashLoopBackOff"
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 DEADLINE_MESSAGE: Final = "Pod was active on the node longer than the specified deadline"
 _DEFAULT_GRACE_S: Final = 30
 _START_RETRY_S: Final = 10.0
@@ -41,6 +43,8 @@ class Waiting:
     reason: str
     message: str
     until_s: float
+    wait_s: float = 0.0
+    """The whole of the wait, of a container that crashes."""
     is_told: bool = False
     """Whether an event told of it."""
 
@@ -60,6 +64,8 @@ class Memory:
     """Ids of containers of sandboxes that are gone: init containers run again."""
     is_restarting_all: bool = False
     has_sandbox: bool = False
+    had_sandbox: bool = False
+    """Whether there was a sandbox at any time."""
     has_failed: bool = False
     """An init container failed for good, or the pod ran too long: it ends."""
     reason: str = ""
@@ -69,6 +75,8 @@ class Memory:
     """Whether the node ends the pod for its own sake."""
     grace_s: float | None = None
     """How long its containers have to end, if the node says so."""
+    ends_s: float | None = None
+    """When the time is over that all its containers have to end, since 1970."""
 
 
 @dataclass(slots=True)
@@ -88,6 +96,12 @@ class Plan:
 def is_sidecar(container: Object) -> bool:
     """Whether an init container stays while the regular ones run."""
     return container.get("restartPolicy") == "Always"
+
+
+def back_off_key(container: Object) -> str:
+    """Return under what the waits of a container are counted: another image begins anew."""
+    resources = container.get("resources") or {}
+    return f"{container['name']} {container['image']} {resources}"
 
 
 def newest(containers: Iterable[Container]) -> dict[str, Container]:
@@ -129,12 +143,12 @@ def step(
     plan = Plan()
     known = newest(containers)
     if pod["metadata"].get("deletionTimestamp") or is_ended(pod) or memory.has_failed:
-        _end(pod, known, memory, plan)
+        _end(pod, known, memory, now_s, plan)
         return plan
     if _is_too_old(pod, now_s, plan):
         memory.has_failed = True
-        memory.reason, memory.message = "DeadlineExceeded", DEADLINE_MESSAGE
-        _end(pod, known, memory, plan)
+        memory.reason, memory.message = DEADLINE_EXCEEDED, DEADLINE_MESSAGE
+        _end(pod, known, memory, now_s, plan)
         return plan
     if _restarts_all(pod, known, memory, plan):
         return plan
@@ -146,7 +160,7 @@ def step(
     is_done = _start_inits(pod, known, memory, now_s, plan)
     if is_done is None:
         memory.has_failed = True
-        _end(pod, known, memory, plan)
+        _end(pod, known, memory, now_s, plan)
     elif is_done:
         _start_regular(pod, known, memory, now_s, plan)
     plan.starts = [(each, attempts.get(each["name"], 0)) for each, _ in plan.starts]
@@ -260,7 +274,7 @@ def _start_regular(
             _start(container, found, memory, now_s, plan)
     if not is_kept:
         plan.starts.clear()  # sidecars are not begun again for what is over
-        _end(pod, known, memory, plan)
+        _end(pod, known, memory, now_s, plan)
 
 
 def _stop_unhealthy(
@@ -282,16 +296,20 @@ def _start(
     """Start a container, unless it has to wait."""
     name = container["name"]
     waiting = memory.waiting.get(name)
-    if waiting is not None and waiting.until_s > now_s:
+    is_crash = waiting is not None and waiting.reason == CRASH_LOOP
+    if waiting is not None and not is_crash and waiting.until_s > now_s:
         _look_again(plan, waiting.until_s - now_s)
         return
     if last is not None:
-        rest_s = memory.back_off.rest_s(name, last.finished_s, now_s)
+        key = back_off_key(container)
+        rest_s = memory.back_off.rest_s(key, last.finished_s, now_s)
         if rest_s > 0:
-            memory.waiting[name] = Waiting("CrashLoopBackOff", "", now_s + rest_s)
+            if not is_crash:
+                wait_s = memory.back_off.wait_s(key)
+                memory.waiting[name] = Waiting(CRASH_LOOP, "", now_s + rest_s, wait_s)
             _look_again(plan, rest_s)
             return
-        memory.back_off.restarted(name, last.finished_s, now_s)
+        memory.back_off.restarted(key, last.finished_s, now_s)
     memory.waiting.pop(name, None)
     plan.starts.append((container, 0 if last is None else last.attempt + 1))
 
@@ -305,11 +323,18 @@ def _look_again(plan: Plan, after_s: float) -> None:
     plan.again_s = after_s if plan.again_s is None else min(plan.again_s, after_s)
 
 
-def _end(pod: Object, known: Mapping[str, Container], memory: Memory, plan: Plan) -> None:
-    """Stop what runs: regular containers first, then sidecars in reverse order."""
+def _end(
+    pod: Object, known: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
+) -> None:
+    """Stop what runs: regular containers first, then sidecars in reverse order.
+
+    All of them share one time to end; each has the least of it nevertheless.
+    """
     grace = grace_s(pod)
     if memory.grace_s is not None:
-        grace = max(min(grace, memory.grace_s), GRACE_MIN_S)
+        grace = min(grace, memory.grace_s)
+    memory.ends_s = min(now_s + grace, memory.ends_s or now_s + grace)
+    grace = max(memory.ends_s - now_s, GRACE_MIN_S)
     sidecars = [each["name"] for each in pod["spec"].get("initContainers") or ()]
     running = {name: each for name, each in known.items() if each.is_running}
     first = [each for name, each in running.items() if name not in sidecars]

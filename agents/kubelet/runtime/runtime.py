@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 """Called with the uid of a pod one of whose containers changed by itself."""
 Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -34,6 +34,18 @@ class ImageMissingError(Exception):
 
 class ConnectError(Exception):
     """A port of a pod is not reached."""
+
+
+class User(NamedTuple):
+    """As whom a container runs, in numbers."""
+
+    user: int
+    group: int
+    groups: Sequence[int]
+
+    def shown(self) -> dict[str, object]:
+        """Return it as `status.user.linux` has it."""
+        return {"uid": self.user, "gid": self.group, "supplementalGroups": list(self.groups)}
 
 
 @dataclass(slots=True)
@@ -59,6 +71,8 @@ class Container:
     has_tty: bool = False
     spec_image: str = ""
     """The image as the pod names it."""
+    user: User | None = None
+    """None: it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,10 @@ class Mount:
     is_read_only: bool = False
     propagation: str = "None"
     """None, HostToContainer or Bidirectional."""
+    is_below: bool = False
+    """Whether it is a place in a volume, at which containers may have put a link meanwhile."""
+    is_recursive: bool = False
+    """Whether also what is mounted below is only to be read, if the runtime can do that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +120,8 @@ class Limits:
     memory_bytes: int = 0
     oom_score: int = 0
     processes: int = 0
+    kills_all: bool = False
+    """Whether all processes end of which the kernel kills one for its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +219,15 @@ class Usage:
     processes: int = 0
 
 
+class Abilities(NamedTuple):
+    """What a runtime can do of what not every one can."""
+
+    handlers: Mapping[str, Mapping[str, bool]]
+    """Features (recursiveReadOnlyMounts, userNamespaces) by handler; the default's is empty."""
+    keeps_to_groups: bool | None
+    """Whether supplementalGroupsPolicy is honoured; None: it is not known."""
+
+
 class Session(Protocol):
     """A process that somebody talks to."""
 
@@ -259,6 +288,10 @@ class Runtime(Protocol):
 
     def unsupported(self, field: str) -> bool:
         """Whether a field of pods (as `admission` names them) cannot be honoured."""
+        ...
+
+    def abilities(self) -> Abilities:
+        """Return what it can do of what not every runtime can."""
         ...
 
     def pod_uids(self) -> Collection[str]:

@@ -38,6 +38,8 @@ _SUBRESOURCES: Final = (
     ("/metrics", ("metrics",)),
     ("/logs", ("log",)),
     ("/checkpoint", ("checkpoint",)),
+    ("/statusz", ("statusz",)),
+    ("/flagz", ("configz",)),
 )
 """By the beginning of a path; any other is `proxy`."""
 _ALLOWED_S: Final = 300.0

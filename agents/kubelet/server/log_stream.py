@@ -29,8 +29,9 @@ def selection_of(query: Mapping[str, Sequence[str]], now_s: float) -> Selection:
         except TimeError as error:
             raise QueryError(str(error)) from error
         since_ns = moment.seconds * 1_000_000_000 + moment.nanoseconds
+    lines = "" if query.get("tail", ("",))[0] == "all" else "tail"
     return Selection(
-        _number(query, "tailLines", 0),
+        _number(query, "tailLines", 0) if "tailLines" in query else _number(query, lines, 0),
         since_ns,
         _number(query, "limitBytes", 1),
         has_timestamps=is_true(query, "timestamps"),

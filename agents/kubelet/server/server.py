@@ -54,6 +54,8 @@ _METRICS: Final = [("Content-Type", metrics.CONTENT_TYPE)]
 _LOGS: Final = Path("/var/log").resolve()
 _CLIENTS: Final = "clients"
 _STREAMING: Final = ("exec", "attach", "portForward")
+_DEBUGGING: Final = (*_STREAMING, "run", "containerLogs", "logs", "runningpods")
+"""What can be turned off (enableDebuggingHandlers)."""
 
 
 class _RefusedError(Exception):
@@ -86,6 +88,7 @@ class KubeletServer:
         self._access = access
         self._clock = clock
         self._configuration = configuration or {}
+        self._debugs = self._configuration.get("enableDebuggingHandlers", True)
         self._sampler = Sampler(kubelet, clock)
         authorities = {_CLIENTS: client_ca} if client_ca else {}
         asks = ClientAuth.REQUEST if client_ca else ClientAuth.NONE
@@ -117,6 +120,9 @@ class KubeletServer:
             answer.send(denied.code, _TEXT, denied.text.encode())
             return
         parts = [unquote(each) for each in path.split("/")[1:]]
+        if parts[0] in _DEBUGGING and not self._debugs:
+            answer.send(405, _TEXT, b"Debug endpoints are disabled.\n")
+            return
         try:
             if parts[0] in _STREAMING:
                 await self._stream(request, answer, parts, query)
@@ -133,7 +139,7 @@ class KubeletServer:
         match parts:
             case ["healthz"] | ["healthz", "ping" | "log" | "syncloop"]:
                 answer.send(200, _TEXT, b"ok")
-            case ["pods"] | ["pods", ""]:
+            case ["pods" | "allocatedPods"] | ["pods" | "allocatedPods", ""]:
                 answer.send(200, _JSON, orjson.dumps(_pod_list(self._kubelet.pods())))
             case ["runningpods"] | ["runningpods", ""]:
                 answer.send(200, _JSON, orjson.dumps(_pod_list(self._running_pods())))
@@ -264,7 +270,12 @@ class KubeletServer:
                 raise _RefusedError(404, "404 page not found\n")
 
     def _running(self, place: Place) -> Container:
-        running = [each for each in self._containers(place) if each.is_running]
+        if self._kubelet.pod(place[0], place[1]) is None:
+            raise _RefusedError(404, "pod does not exist\n")
+        try:
+            running = [each for each in self._containers(place) if each.is_running]
+        except _RefusedError:
+            running = []
         if not running:
             raise _RefusedError(500, f'container not found ("{place[2]}")')
         return running[-1]

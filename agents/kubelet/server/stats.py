@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import Clock, time_text
+from kvstack.agents.kubelet.eviction.measures import memory_of
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.runtime.runtime import Usage
 from kvstack.agents.kubelet.server import interfaces
@@ -91,19 +92,14 @@ def _machine() -> Machine:
     stat = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     idle = int(stat[3]) + int(stat[4])
     busy = sum(int(each) for each in stat[:8]) - idle
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    memory = {
-        name: int(text.split()[0]) * 1024
-        for name, _, text in (line.partition(":") for line in lines)
-    }
-    used = memory["MemTotal"] - memory["MemFree"]
+    memory = memory_of(Path("/proc/meminfo").read_text())
     running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     return Machine(
         busy * 1_000_000_000 // ticks,
-        used,
-        memory["MemTotal"] - memory["MemAvailable"],
-        memory["MemAvailable"],
-        memory.get("AnonPages", 0),
+        memory.used,
+        memory.working_set,
+        max(memory.total - memory.working_set, 0),
+        memory.rss,
         interfaces.read(Path("/proc/net/dev").read_text()),
         running,
         int(Path("/proc/sys/kernel/pid_max").read_text()),

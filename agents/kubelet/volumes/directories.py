@@ -8,23 +8,32 @@ Contents of the API are real files in a directory of their own, which `..data` p
 names that containers see are links to it: a reader sees all of one version.
 """
 
+import errno
 import os
 import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.kubelet.pods.environment import ConfigurationError, expand, references_of
-from kvstack.agents.kubelet.pods.files import Files
+from kvstack.agents.kubelet import mount_table
+from kvstack.agents.kubelet.pods.environment import (
+    ConfigurationError,
+    env_file_references,
+    expand,
+    references_of,
+)
+from kvstack.agents.kubelet.pods.files import File, Files
 from kvstack.agents.kubelet.pods.sandboxes import domain, hostname
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import Mount
-from kvstack.apiserver.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]
 
 _DATA: Final = "..data"
+_ENV_FILE_MAX: Final = 64 << 10
 _HOSTS: Final = """\
 # Kubernetes-managed hosts file.
 127.0.0.1\tlocalhost
@@ -50,18 +59,19 @@ _CHECKS: Final = {
 }
 
 
-def empty_directory(directory: Path, volume: Object) -> Path:
-    """Make an emptyDir; return where it is; raises OSError."""
+def empty_directory(directory: Path, volume: Object, size_bytes: int) -> Path:
+    """Make an emptyDir; return where it is; raises OSError.
+
+    size_bytes: of one in memory; 0: no limit.
+    """
     name: str = volume["name"]
     made = directory / "volumes" / "kubernetes.io~empty-dir" / name
-    if made.is_dir():
+    is_in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
+    if made.is_dir() and (not is_in_memory or made.is_mount()):
         return made
-    made.mkdir(parents=True)
-    source = volume.get("emptyDir") or {}
-    if source.get("medium") == "Memory":
-        limit = source.get("sizeLimit")
-        size = f",size={parse_quantity(limit).value()}" if limit else ""
-        syscalls.mount("tmpfs", str(made), "tmpfs", 0, f"mode=777{size}")
+    made.mkdir(parents=True, exist_ok=True)
+    if is_in_memory:
+        _mount_memory(made, f"mode=777,size={size_bytes}" if size_bytes else "mode=777")
     else:
         made.chmod(0o777)
     return made
@@ -72,20 +82,26 @@ def written(directory: Path, volume: Object, files: Files, group: int | None) ->
 
     group: to which its files belong, None: root's. Raises ConfigurationError and OSError.
     """
-    kind = next(plugin for field, plugin in _PLUGINS.items() if field in volume)
+    field, kind = next((field, plugin) for field, plugin in _PLUGINS.items() if field in volume)
     name: str = volume["name"]
     made = directory / "volumes" / kind / name
     made.mkdir(parents=True, exist_ok=True)
+    # One that was filled on the disk stays there: containers see it.
+    if field != "configMap" and not made.is_mount() and not (made / _DATA).is_symlink():
+        _mount_memory(made, "mode=755")
     made.chmod(0o755)
     _write(made, files, group)
     return made
 
 
-def forget(directory: Path) -> None:
-    """Take away what is mounted for a pod's volumes; OSError."""
-    for made in (directory / "volumes" / "kubernetes.io~empty-dir").glob("*"):
-        if made.is_mount():
-            syscalls.unmount(str(made), syscalls.MNT_DETACH)
+def _mount_memory(place: Path, options: str) -> None:
+    """Mount a file system in memory that never reaches a disk, if the kernel can; OSError."""
+    try:
+        syscalls.mount("tmpfs", str(place), "tmpfs", 0, f"{options},noswap")
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # before Linux 6.4 there is no such option
+            raise
+        syscalls.mount("tmpfs", str(place), "tmpfs", 0, options)
 
 
 def give_to_group(directory: Path, group: int, policy: str) -> None:
@@ -109,22 +125,25 @@ def _give(path: str, group: int, mode: int) -> None:
 def host_path(source: Object) -> Path:
     """Return a place of the node, made if that is asked for; ConfigurationError, OSError."""
     path, kind = Path(source["path"]), source.get("type") or ""
-    if kind == "DirectoryOrCreate":
-        path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    elif kind == "FileOrCreate":
+    if kind == "DirectoryOrCreate" and not path.exists():
+        path.mkdir(mode=0o755, parents=True)
+    elif kind == "FileOrCreate" and not path.exists():
         path.touch(mode=0o644)
-    elif kind in _CHECKS:
+    elif not kind and not path.exists():
+        path.mkdir(mode=0o755, parents=True)
+    kind = kind.removesuffix("OrCreate")
+    if kind in _CHECKS:
         check, text = _CHECKS[kind]
         if not check(path):
             what = _kind_of(path)
             raise ConfigurationError(f"hostPath type check failed: {path} is not a {text}{what}")
-    elif not path.exists():
-        path.mkdir(mode=0o755, parents=True)
     return path
 
 
 def _kind_of(path: Path) -> str:
     """Return what a place is instead."""
+    if not path.exists():
+        return f", unable to determine its type: stat {path}: no such file or directory"
     return next((f", it's a {kind}" for kind, (check, _) in _CHECKS.items() if check(path)), "")
 
 
@@ -132,23 +151,16 @@ def _write(directory: Path, files: Files, group: int | None) -> None:
     """Put contents in place at once; what is the same is left alone."""
     link = directory / _DATA
     old = os.readlink(link) if link.is_symlink() else ""
-    if old and _read(directory / old) == files:
+    if old and _read(directory / old) == {
+        path: (each.data, _mode(each, group), each.user or os.geteuid())
+        for path, each in files.items()
+    }:
         return
-    number = int(old.removeprefix("..version_") or 0) + 1
-    fresh = directory / f"..version_{number}"
-    shutil.rmtree(fresh, ignore_errors=True)  # of a write that broke off
-    fresh.mkdir()
+    stamp = time.strftime("..%Y_%m_%d_%H_%M_%S.", time.gmtime())
+    fresh = Path(tempfile.mkdtemp(prefix=stamp, dir=directory))
     fresh.chmod(0o755)
-    for path, (data, mode) in files.items():
-        if ".." in PurePosixPath(path).parts or path.startswith("/"):
-            raise ConfigurationError(f"invalid path {path}")
-        file = fresh / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-        file.chmod(mode)
-        if group is not None:
-            os.chown(file, -1, group)
-            file.chmod(mode | 0o040)
+    for path, each in files.items():
+        _write_file(fresh, path, each, group)
     waiting = directory / "..data_tmp"
     waiting.unlink(missing_ok=True)
     waiting.symlink_to(fresh.name)
@@ -157,18 +169,35 @@ def _write(directory: Path, files: Files, group: int | None) -> None:
     for name in wanted:
         if not (directory / name).is_symlink():
             (directory / name).symlink_to(f"{_DATA}/{name}")
-    for each in directory.iterdir():
-        if not each.name.startswith("..") and each.name not in wanted:
-            each.unlink()
-    if old:
-        shutil.rmtree(directory / old)
+    for place in directory.iterdir():
+        if not place.name.startswith("..") and place.name not in wanted:
+            place.unlink()
+        elif place.is_dir() and not place.is_symlink() and place != fresh:
+            shutil.rmtree(place)  # what was shown before, or of a write that broke off
 
 
-def _read(directory: Path) -> Files:
+def _write_file(fresh: Path, path: str, file: File, group: int | None) -> None:
+    parts = PurePosixPath(path).parts
+    if ".." in parts or path.startswith(("/", "..")):
+        raise ConfigurationError(f"invalid path {path}")
+    target = fresh / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(file.data)
+    if file.user is not None or group is not None:
+        os.chown(target, -1 if file.user is None else file.user, -1 if group is None else group)
+    target.chmod(_mode(file, group))
+
+
+def _mode(file: File, group: int | None) -> int:
+    """Return the mode of a file; the group of a volume may read it."""
+    return file.mode if group is None else file.mode | 0o440
+
+
+def _read(directory: Path) -> dict[str, tuple[bytes, int, int]]:
     return {
-        str(each.relative_to(directory)): (each.read_bytes(), each.stat().st_mode & 0o7777)
+        str(each.relative_to(directory)): (each.read_bytes(), found.st_mode & 0o7777, found.st_uid)
         for each in directory.rglob("*")
-        if each.is_file()
+        if each.is_file() and (found := each.stat())
     }
 
 
@@ -190,7 +219,45 @@ def mounts(
             source = _sub_path(source, sub_path)
         propagation = mount.get("mountPropagation") or "None"
         is_read_only = is_read_only or bool(mount.get("readOnly"))
-        found.append(Mount(str(source), mount["mountPath"], is_read_only, propagation))
+        found.append(
+            Mount(
+                str(source),
+                mount["mountPath"],
+                is_read_only,
+                propagation,
+                is_below=bool(sub_path),
+                is_recursive=is_read_only and _is_recursive(mount),
+            )
+        )
+    return found
+
+
+def _is_recursive(mount: Object) -> bool:
+    """Whether also what is mounted below a mount is only to be read."""
+    return mount.get("recursiveReadOnly") in ("Enabled", "IfPossible")
+
+
+def env_files(
+    container: Object, places: Mapping[str, tuple[Path, bool]]
+) -> dict[tuple[str, str], str | None]:
+    """Return what stands in the files that a container's variables come from.
+
+    Raises ConfigurationError.
+    """
+    found: dict[tuple[str, str], str | None] = {}
+    for volume, path in env_file_references(container):
+        if volume not in places:
+            raise ConfigurationError(
+                f'volume "{volume}" of an environment variable file is missing'
+            )
+        file = _sub_path(places[volume][0], path, is_made=False)
+        if not file.is_file():
+            found[volume, path] = None
+            continue
+        if file.stat().st_size > _ENV_FILE_MAX:
+            text = f'environment variable file "{path}" is larger than {_ENV_FILE_MAX} bytes'
+            raise ConfigurationError(text)
+        found[volume, path] = file.read_text("utf-8", "replace")
     return found
 
 
@@ -204,14 +271,14 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
     return found
 
 
-def _sub_path(volume: Path, sub_path: str) -> Path:
+def _sub_path(volume: Path, sub_path: str, *, is_made: bool = True) -> Path:
     """Return a place in a volume, made where it is missing; links must not lead out of it."""
     if sub_path.startswith("/") or ".." in PurePosixPath(sub_path).parts:
         raise ConfigurationError(f"subPath {sub_path} must not lead out of its volume")
     found = (volume / sub_path).resolve()
     if not found.is_relative_to(volume.resolve()):
         raise ConfigurationError(f"subPath {sub_path} leads out of its volume")
-    if not found.exists():
+    if is_made and not found.exists():
         mode = stat.S_IMODE(volume.stat().st_mode)
         at = volume.resolve()
         for part in found.relative_to(at).parts:
@@ -239,6 +306,11 @@ def write_hosts(directory: Path, pod: Object, address: str, cluster_domain: str)
     file = directory / "etc-hosts"
     file.write_text("".join(lines))
     return Mount(str(file), "/etc/hosts")
+
+
+def forget(directory: Path) -> None:
+    """Take away what is mounted for a pod; OSError."""
+    mount_table.take_away(directory)
 
 
 def remove(directory: Path) -> None:

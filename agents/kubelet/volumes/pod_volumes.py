@@ -28,7 +28,7 @@ from kvstack.agents.kubelet.pods.environment import (
     Objects,
     references,
 )
-from kvstack.agents.kubelet.pods.sandboxes import containers_of
+from kvstack.agents.kubelet.pods.sandboxes import memory_volume_bytes
 from kvstack.agents.kubelet.volumes import directories
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.objects.times import parse_time
@@ -38,7 +38,6 @@ Places: TypeAlias = Mapping[str, tuple[Path, bool]]
 
 _RESOURCES: Final = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
 _NOT_FOUND: Final = 404
-_TOKEN_MODE: Final = 0o600
 _DAY_S: Final = 86_400.0
 _USED: Final = 0.8
 
@@ -124,29 +123,38 @@ class PodVolumes:
         if _is_held(volume):
             tokens = await self._volume_tokens(pod, volume)
             contents = files.contents(pod, volume, objects, addresses, tokens, self._allocatable)
-            contents |= _owned_tokens(pod, volume, contents)
             made = await asyncio.to_thread(directories.written, directory, volume, contents, group)
             return made, True
         if "hostPath" in volume:
             return await asyncio.to_thread(directories.host_path, volume["hostPath"]), False
-        is_read_only = False
+        is_read_only, takes_group = False, True
         if "persistentVolumeClaim" in volume or "ephemeral" in volume:
-            made, is_read_only = await self._claimed(pod, volume)
+            made, is_read_only, takes_group = await self._claimed(pod, volume)
         else:
-            made = await asyncio.to_thread(directories.empty_directory, directory, volume)
-        if group is not None and not is_read_only:
+            size = memory_volume_bytes(pod, volume, self._allocatable)
+            made = await asyncio.to_thread(directories.empty_directory, directory, volume, size)
+        if group is not None and takes_group and not is_read_only:
             policy = context.get("fsGroupChangePolicy") or "Always"
             await asyncio.to_thread(directories.give_to_group, made, group, policy)
         return made, is_read_only
 
-    async def _claimed(self, pod: Object, volume: Object) -> tuple[Path, bool]:
-        """Return the place of the volume that a claim is bound to; ConfigurationError."""
+    async def _claimed(self, pod: Object, volume: Object) -> tuple[Path, bool, bool]:
+        """Return the place of the volume that a claim is bound to; ConfigurationError.
+
+        And whether it is only to be read, and whether it may be given to a group.
+        """
         meta = pod["metadata"]
         source = volume.get("persistentVolumeClaim") or {}
         name = source.get("claimName") or f"{meta['name']}-{volume['name']}"
         claim = await self._read(PERSISTENT_VOLUME_CLAIMS, meta["namespace"], name)
         if claim is None:
             raise ConfigurationError(f'persistentvolumeclaim "{name}" not found')
+        if "ephemeral" in volume and not _is_owned(claim, pod):
+            space = meta["namespace"]
+            raise ConfigurationError(
+                f"PVC {space}/{name} was not created for pod {space}/{meta['name']} "
+                "(pod is not owner)"
+            )
         bound = claim["spec"].get("volumeName")
         if not bound or (claim.get("status") or {}).get("phase") != "Bound":
             raise ConfigurationError(f'persistentvolumeclaim "{name}" is not bound')
@@ -156,12 +164,13 @@ class PodVolumes:
         is_read_only = bool(source.get("readOnly"))
         spec = found["spec"]
         if "hostPath" in spec:
-            return directories.host_path(spec["hostPath"]), is_read_only
+            place = await asyncio.to_thread(directories.host_path, spec["hostPath"])
+            return place, is_read_only, False
         if "local" in spec:
             path = Path(spec["local"]["path"])
             if not await asyncio.to_thread(path.is_dir):
                 raise ConfigurationError(f'path "{path}" does not exist')
-            return path, is_read_only
+            return path, is_read_only, True
         raise ConfigurationError(f'volumes of the kind of "{bound}" are not supported by this node')
 
     # Tokens.
@@ -197,19 +206,12 @@ class PodVolumes:
         return _Token(status["token"], now_s + life_s - 10 * self._chance())
 
 
+def _is_owned(claim: Object, pod: Object) -> bool:
+    """Whether a claim was made for a pod."""
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return any(each.get("controller") and each["uid"] == pod["metadata"]["uid"] for each in owners)
+
+
 def _is_held(volume: Object) -> bool:
     """Whether the API holds the contents of a volume."""
     return any(kind in volume for kind in files.FROM_API)
-
-
-def _owned_tokens(pod: Object, volume: Object, contents: files.Files) -> files.Files:
-    """Return the tokens of a volume that only their group may read."""
-    context = pod["spec"].get("securityContext") or {}
-    users = {
-        (each.get("securityContext") or {}).get("runAsUser", context.get("runAsUser"))
-        for each in containers_of(pod)
-    }
-    if context.get("fsGroup") is None or len(users) > 1:
-        return {}
-    paths = [each["path"] for each in files.token_requests(volume)]
-    return {path: (contents[path][0], _TOKEN_MODE) for path in paths}

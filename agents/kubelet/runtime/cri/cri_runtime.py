@@ -20,7 +20,9 @@ from kvstack.agents.kubelet.runtime.cri import specs, streams
 from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
 from kvstack.agents.kubelet.runtime.last_words import last_words
+from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.runtime import (
+    Abilities,
     ConnectError,
     Container,
     Image,
@@ -29,6 +31,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     StartError,
     Stream,
     Usage,
+    User,
     Wanted,
 )
 from kvstore.errors import ConfigError
@@ -94,6 +97,8 @@ class CriRuntime:
         self._removed: set[str] = set()  # sandboxes that a list may still have
         self._listed_s = 0.0
         self._problem = "container runtime status check may not have completed yet"
+        self._abilities = Abilities({}, None)
+        self._is_unified = Cgroups().version == 2
         self._tasks: list[asyncio.Task[None]] = []
         self.name = ""
         self.version = ""
@@ -128,7 +133,16 @@ class CriRuntime:
 
     def unsupported(self, field: str) -> bool:
         """Whether a field of pods cannot be honoured."""
+        if field == "supplementalGroupsPolicy":
+            return not self._abilities.keeps_to_groups
+        if field == "recursiveReadOnly":
+            of_default = self._abilities.handlers.get("", {})
+            return not of_default.get("recursiveReadOnlyMounts", False)
         return field in _NOT_HONOURED
+
+    def abilities(self) -> Abilities:
+        """Return what the engine said of itself last."""
+        return self._abilities
 
     def pod_uids(self) -> Collection[str]:
         """Return the pods of which there is anything."""
@@ -170,6 +184,16 @@ class CriRuntime:
 
     async def _check(self) -> None:
         answer = await self._client.call("Status", cri.StatusRequest(), cri.StatusResponse)
+        self._abilities = Abilities(
+            {
+                each.name: {
+                    "recursiveReadOnlyMounts": each.features.recursive_read_only_mounts,
+                    "userNamespaces": each.features.user_namespaces,
+                }
+                for each in answer.runtime_handlers
+            },
+            answer.features.supplemental_groups_policy if answer.HasField("features") else None,
+        )
         conditions = {each.type: each for each in answer.status.conditions}
         problems = []
         for type_, what in (("RuntimeReady", ""), ("NetworkReady", " network")):
@@ -362,7 +386,12 @@ class CriRuntime:
         await asyncio.to_thread(_make_places, message, logs)
         request = cri.CreateContainerRequest(
             pod_sandbox_id=sandbox.id,
-            config=specs.container_config(wanted, str(message)),
+            config=specs.container_config(
+                wanted,
+                str(message),
+                recursive=not self.unsupported("recursiveReadOnly"),
+                unified=self._is_unified,
+            ),
             sandbox_config=sandbox.config,
         )
         try:
@@ -526,7 +555,15 @@ def _container(status: cri.ContainerStatus) -> Container:
         log=Path(status.log_path),
         has_tty=specs.TTY in annotations,
         spec_image=annotations.get(specs.IMAGE, ""),
+        user=_user(status),
     )
+
+
+def _user(status: cri.ContainerStatus) -> User | None:
+    if not status.HasField("user") or not status.user.HasField("linux"):
+        return None  # engines before 2.0 do not say
+    found = status.user.linux
+    return User(found.uid, found.gid, tuple(found.supplemental_groups))
 
 
 def _make_places(message: Path, logs: Path) -> None:

@@ -105,25 +105,34 @@ def _profile(kind: str) -> cri.SecurityProfile:
     return profile(profile_type=profile.Localhost, localhost_ref=kind)
 
 
-def resources(limits: Limits) -> cri.LinuxContainerResources:
-    """Return limits as an engine takes them."""
+def resources(limits: Limits, *, unified: bool = False) -> cri.LinuxContainerResources:
+    """Return limits as an engine takes them; unified: for control groups of version 2."""
+    own = {"memory.oom.group": "1"} if unified and limits.kills_all else {}
     return cri.LinuxContainerResources(
         cpu_period=_PERIOD_US,
         cpu_quota=limits.cpu_quota_us,
         cpu_shares=limits.cpu_shares,
         memory_limit_in_bytes=limits.memory_bytes,
         oom_score_adj=limits.oom_score,
+        unified=own,
     )
 
 
-def container_config(wanted: Wanted, message_file: str) -> cri.ContainerConfig:
-    """Return what an engine is told of a container; message_file: for its last words."""
+def container_config(
+    wanted: Wanted, message_file: str, *, recursive: bool = False, unified: bool = False
+) -> cri.ContainerConfig:
+    """Return what an engine is told of a container; message_file: for its last words.
+
+    recursive: whether the engine can let what is mounted below a mount only be read. unified:
+    whether the machine has control groups of version 2.
+    """
     mounts = [
         cri.Mount(
             container_path=each.target,
             host_path=each.source,
             readonly=each.is_read_only,
             propagation=_PROPAGATION[each.propagation],
+            recursive_read_only=each.is_recursive and recursive,
         )
         for each in wanted.mounts
     ]
@@ -154,7 +163,7 @@ def container_config(wanted: Wanted, message_file: str) -> cri.ContainerConfig:
         stdin_once=wanted.has_stdin_once,
         tty=wanted.has_tty,
         linux=cri.LinuxContainerConfig(
-            resources=resources(wanted.limits),
+            resources=resources(wanted.limits, unified=unified),
             security_context=_security(wanted.sandbox, wanted.security, wanted.target),
         ),
     )

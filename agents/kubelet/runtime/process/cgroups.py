@@ -121,14 +121,20 @@ class Cgroups:
             yield self._file(path, "cpu", "cpu.weight"), str(weight)
             yield self._file(path, "cpu", "cpu.max"), f"{quota or 'max'} {_PERIOD_US}"
             yield self._file(path, "memory", "memory.max"), str(memory or "max")
-            # Without one of its processes a container is not what it was: all of them end.
-            yield self._file(path, "memory", "memory.oom.group"), "1"
+            if limits.kills_all:
+                yield self._file(path, "memory", "memory.oom.group"), "1"
+            swap = self._file(path, "memory", "memory.swap.max")
+            if swap.exists():  # not every kernel counts it
+                yield swap, "0"
             yield self._file(path, "pids", "pids.max"), str(limits.processes or "max")
             return
         yield self._file(path, "cpu", "cpu.shares"), str(shares)
         yield self._file(path, "cpu", "cpu.cfs_quota_us"), str(quota or -1)
         if memory:
             yield self._file(path, "memory", "memory.limit_in_bytes"), str(memory)
+            swap = self._file(path, "memory", "memory.memsw.limit_in_bytes")
+            if swap.exists():  # of memory and swap together: none of it
+                yield swap, str(memory)
         yield self._file(path, "pids", "pids.max"), str(limits.processes or "max")
 
     def _usage_1(self, path: str) -> GroupUsage:

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +32,12 @@ from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE, PodNetwork
 from kvstack.agents.kubelet.runtime.process.sandboxes import Sandboxes, probe_network
+from kvstack.agents.kubelet.runtime.process.shim.container import StartError as UnknownUserError
+from kvstack.agents.kubelet.runtime.process.shim.container import identity
 from kvstack.agents.kubelet.runtime.process.shim.main import EXIT
 from kvstack.agents.kubelet.runtime.process.shim.privileges import granted
 from kvstack.agents.kubelet.runtime.runtime import (
+    Abilities,
     Container,
     Image,
     ImageMissingError,
@@ -41,6 +45,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     StartError,
     Stream,
     Usage,
+    User,
     Wanted,
 )
 from kvstore.errors import ConfigError
@@ -52,9 +57,11 @@ _NAMES: Final = "resolv.conf"
 _PAUSE: Final = "POD"
 """Name of the container that holds the process namespace of a pod, as no other can be named."""
 _KILLED: Final = 137
+_RECURSIVE_SINCE: Final = (5, 12)
+"""Of Linux: the version that lets all that is mounted below a mount only be read."""
 _NOT_HONOURED: Final = (
     *("hostUsers", "runtimeClassName", "seLinuxOptions", "appArmorProfile"),
-    *("procMount", "recursiveReadOnly", "hugepages", "Localhost"),
+    *("procMount", "hugepages", "Localhost"),
 )
 _NEEDS_CGROUPS: Final = "limits"
 _NEEDS_NETWORK: Final = "sysctls"
@@ -176,7 +183,14 @@ class ProcessRuntime:
             return not self.cgroups.is_usable
         if field == _NEEDS_NETWORK:
             return not self._may_connect
+        if field == "recursiveReadOnly":
+            return not _can_cover_all()
         return field in _NOT_HONOURED
+
+    def abilities(self) -> Abilities:
+        """Return what it can do: it has one handler."""
+        features = {"recursiveReadOnlyMounts": _can_cover_all(), "userNamespaces": False}
+        return Abilities({"": features}, keeps_to_groups=True)
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
         """Take the ranges of the node from which pods have addresses."""
@@ -285,6 +299,7 @@ class ProcessRuntime:
             log=Path(spec["log"]),
             has_tty=wanted.has_tty,
             spec_image=wanted.image,
+            user=await asyncio.to_thread(_user, spec) if image else None,
         )
         record = {"container": _record_of(container), "pid": pid}
         (directory / _RECORD).write_text(json.dumps(record))
@@ -310,7 +325,7 @@ class ProcessRuntime:
             "PATH": _PATH,
             **({"TERM": "xterm"} if wanted.has_tty else {}),
             **own,
-            "HOSTNAME": sandbox.hostname,
+            "HOSTNAME": sandbox.hostname or socket.gethostname(),
             **wanted.environment,
         }
         mounts = [
@@ -319,6 +334,8 @@ class ProcessRuntime:
                 "target": each.target,
                 "read_only": each.is_read_only,
                 "propagation": each.propagation,
+                "below": each.is_below,
+                "recursive": each.is_recursive and _can_cover_all(),
             }
             for each in wanted.mounts
         ]
@@ -506,7 +523,8 @@ class ProcessRuntime:
     async def _adopt(self, directory: Path, record: Mapping[str, Any]) -> None:
         """Take a container that was started before: it runs, or it has ended."""
         kept = record["container"]
-        container = Container(**{**kept, "log": Path(kept["log"])})
+        user = User(*kept["user"]) if kept["user"] else None
+        container = Container(**{**kept, "log": Path(kept["log"]), "user": user})
         self._add(container)
         spec = json.loads((directory / "launch.json").read_text())
         await self._follow(_Running(container, spec, record["pid"]), directory, None)
@@ -576,6 +594,21 @@ class ProcessRuntime:
 
     def _directory(self, uid: str, name: str, attempt: int) -> Path:
         return self._options.root / "pods" / uid / "containers" / name / str(attempt)
+
+
+def _user(spec: Mapping[str, Any]) -> User | None:
+    """Return as whom a container runs; None: its image does not know, and it does not start."""
+    try:
+        user, group, groups, _ = identity(dict(spec), spec["root"].rstrip("/"))
+    except UnknownUserError:
+        return None
+    return User(user, group, groups)
+
+
+def _can_cover_all() -> bool:
+    """Whether the kernel can let only be read what is mounted below a mount."""
+    words = os.uname().release.split(".")
+    return (int(words[0]), int(words[1].partition("-")[0])) >= _RECURSIVE_SINCE
 
 
 def _shown(image: StoredImage) -> Image:

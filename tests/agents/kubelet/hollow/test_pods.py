@@ -1,10 +1,12 @@
 """What hollow pods do next, and what their statuses say."""
 
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 
 from kvstack.agents.kubelet.hollow import pods
+from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
 
 NOW = 1_700_000_000.25
 NOW_TEXT = "2023-11-14T22:13:20Z"
@@ -28,8 +30,30 @@ def pod(
     return {"metadata": meta, "spec": spec, "status": status or {"phase": "Pending"}}
 
 
+def begun(obj: dict[str, Any], address: str) -> dict[str, Any]:
+    """Return the status of a pod whose containers its runtime has started."""
+    runtime = HollowRuntime(IPv4Network("10.244.1.0/24"), Standing(), "n")
+    runtime.connect_pod("u", is_on_host=False)
+    started = {}
+    for wanted, code in pods.containers_to_start(obj):
+        found = started[wanted["name"]] = runtime.begin("u", wanted["name"], 0, wanted["image"])
+        if code is not None:
+            runtime.end(found, code)
+    return pods.starting_status(obj, "127.0.0.11", address, started, NOW)
+
+
+class Standing:
+    """A clock that stands still."""
+
+    def now_s(self) -> float:
+        return NOW
+
+    def monotonic_s(self) -> float:
+        return NOW
+
+
 def running(obj: dict[str, Any]) -> dict[str, Any]:
-    return {**obj, "status": pods.starting_status(obj, "127.0.0.11", "10.244.1.1", NOW)}
+    return {**obj, "status": begun(obj, "10.244.1.1")}
 
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
@@ -74,7 +98,7 @@ def test_the_next_step(
 
 
 def test_a_pod_that_runs() -> None:
-    status = pods.starting_status(pod(), "127.0.0.11", "10.244.1.1", NOW)
+    status = begun(pod(), "10.244.1.1")
     assert status["phase"] == "Running"
     assert status["startTime"] == NOW_TEXT
     assert status["hostIPs"] == [{"ip": "127.0.0.11"}]
@@ -98,7 +122,7 @@ def test_a_pod_that_runs() -> None:
 
 
 def test_a_pod_of_the_host_network() -> None:
-    status = pods.starting_status(pod(hostNetwork=True), "127.0.0.11", "", NOW)
+    status = begun(pod(hostNetwork=True), "")
     assert status["podIP"] == "127.0.0.1"
 
 
@@ -118,7 +142,7 @@ def test_init_containers_have_ended_and_sidecars_run() -> None:
 
 
 def test_an_image_that_is_missing() -> None:
-    status = pods.starting_status(pod(images=("missing/a", "b")), "127.0.0.11", "10.0.0.1", NOW)
+    status = begun(pod(images=("missing/a", "b")), "10.0.0.1")
     assert status["phase"] == "Pending"
     assert "podIP" not in status
     assert [each["state"]["waiting"] for each in status["containerStatuses"]] == [
@@ -131,7 +155,7 @@ def test_an_image_that_is_missing() -> None:
 
 def test_a_crash_loop() -> None:
     obj = pod(annotations={"hollow/exit-code": "7"})
-    status = pods.starting_status(obj, "127.0.0.11", "10.0.0.1", NOW)
+    status = begun(obj, "10.0.0.1")
     assert status["phase"] == "Running"
     assert conditions(status)["Ready"] == ("False", "ContainersNotReady")
     (container,) = status["containerStatuses"]

@@ -178,3 +178,66 @@ def test_who_makes_room_for_a_critical_pod() -> None:
     assert victims(requesting("2"), node, others) == [large, small, sure]
     assert victims(requesting("3"), node, others) is None
     assert victims(requesting("0"), node, others) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "lacks", "found"),
+    [
+        (
+            {"nodeSelector": {"kubernetes.io/os": "windows"}},
+            "",
+            (
+                "PodOSSelectorNodeLabelDoesNotMatch",
+                "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+            ),
+        ),
+        (
+            {"securityContext": {"supplementalGroupsPolicy": "Strict"}},
+            "supplementalGroupsPolicy",
+            (
+                "SupplementalGroupsPolicyNotSupported",
+                "SupplementalGroupsPolicy=Strict is not supported in this node",
+            ),
+        ),
+        ({"securityContext": {"supplementalGroupsPolicy": "Strict"}}, "", None),
+    ],
+)
+def test_systems_and_groups(spec: Object, lacks: str, found: tuple[str, str] | None) -> None:
+    obj: Object = pod()
+    obj["spec"].update(spec)
+    labels = {"metadata": {"labels": {"zone": "a", "kubernetes.io/os": "linux"}}}
+    assert refused(obj, lacks=lacks, **labels) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "allowed", "problem"),
+    [
+        ("net.core.somaxconn", {}, (), "not allowlisted"),
+        ("net.core.somaxconn", {}, ("net.core.*",), ""),
+        ("kernel.msgmax", {}, ("kernel.msgmax",), ""),
+        ("kernel.msgmax", {"hostIPC": True}, ("kernel.msgmax",), "not allowed with host ipc"),
+        ("net.ipv4.tcp_syncookies", {}, (), ""),
+        ("net/ipv4/tcp_syncookies", {}, (), ""),
+        ("net.ipv4.tcp_syncookies", {"hostNetwork": True}, (), "not allowed with host net enabled"),
+    ],
+)
+def test_settings_of_the_kernel(
+    name: str, spec: Object, allowed: tuple[str, ...], problem: str
+) -> None:
+    obj: Object = pod()
+    obj["spec"] |= {**spec, "securityContext": {"sysctls": [{"name": name, "value": "1"}]}}
+    found = refusal(obj, NODE, (), lambda _field: False, allowed_sysctls=allowed)
+    assert (found is None) == (problem == "")
+    if found is not None:
+        assert found[0] == "SysctlForbidden"
+        assert found[1].startswith(f'forbidden sysctl: "{name}" {problem}')
+
+
+def test_static_pods_come_also_under_pressure() -> None:
+    short = {
+        "allocatable": {"pods": "3"},
+        "conditions": [{"type": "DiskPressure", "status": "True"}],
+    }
+    assert (refused(pod(), status=short) or ("",))[0] == "Evicted"
+    static = pod(annotations={"kubernetes.io/config.source": "file"})
+    assert refused(static, status=short) is None

@@ -139,10 +139,10 @@ def test_contents_of_a_projected_volume() -> None:
     obj["spec"]["volumes"] = [volume]
     assert references(obj) == {("ConfigMap", "m"), ("Secret", "s")}
     assert files.contents(obj, volume, OBJECTS, ADDRESSES, {"token": "t"}, {}) == {
-        "d/k": (b"1", 0o600),
-        "p": (b"hello", 0o440),
-        "token": (b"t", 0o440),
-        "name": (b"p", 0o440),
+        "d/k": (b"1", 0o600, None),
+        "p": (b"hello", 0o440, None),
+        "token": (b"t", 0o440, None),
+        "name": (b"p", 0o440, None),
     }
 
 
@@ -152,3 +152,70 @@ def test_a_volume_of_what_is_missing() -> None:
         files.contents(pod(), volume, OBJECTS, "", {}, {})
     volume["configMap"] = {"name": "gone", "optional": True}
     assert files.contents(pod(), volume, OBJECTS, "", {}, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_container", "mode", "user"),
+    [
+        ({}, {}, 0o644, None),
+        ({"fsGroup": 5}, {}, 0o600, None),
+        ({"runAsUser": 7}, {}, 0o600, 7),
+        ({"runAsUser": 7}, {"runAsUser": 8}, 0o644, None),
+        ({"runAsUser": 7, "fsGroup": 5}, {"runAsUser": 8}, 0o600, None),
+    ],
+)
+def test_who_may_read_a_token(of_pod: Any, of_container: Any, mode: int, user: int | None) -> None:
+    volume = {"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
+    obj = pod(names="ab")
+    obj["spec"]["securityContext"] = of_pod
+    obj["spec"]["containers"][0]["securityContext"] = of_container
+    found = files.contents(obj, volume, {}, ADDRESSES, {"t": "x"}, {})
+    assert found == {"t": (b"x", mode, user)}
+
+
+# Files of variables.
+
+
+def of_file(text: str | None, **more: Any) -> dict[str, str]:
+    reference = {"volumeName": "v", "path": "d/env", "key": "A", **more}
+    container = {"name": "a", "env": [{"name": "X", "valueFrom": {"fileKeyRef": reference}}]}
+    texts = {("v", "d/env"): text}
+    return variables(pod(), container, OBJECTS, (), ADDRESSES, {}, texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("A='1'", "1"),
+        ("\n# x\n  B='2'\nA='of two\nlines' # remark\n", "of two\nlines"),
+        ("A='$B \\n'\nA='second'", "$B \\n"),
+        ("A= 'x'", ""),
+    ],
+)
+def test_variables_of_a_file(text: str, value: str) -> None:
+    assert of_file(text) == {"X": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (None, 'environment variable file "d/env" does not exist'),
+        ("B='1'", 'environment variable key "A" not found in file "d/env"'),
+        ("\nA", "at line 2: missing '='"),
+        ("A=1", "at line 1: value must be enclosed in single quotes"),
+        ("A ='1'", "at line 1: whitespace before '=' is not allowed"),
+        ("='1'", "at line 1: empty variable name"),
+        ("A='1", "at line 1: unterminated single quote"),
+        ("A='1'2", "at line 1: unexpected content after the closing quote"),
+    ],
+)
+def test_files_of_variables_that_cannot_be_used(text: str | None, error: str) -> None:
+    with pytest.raises(ConfigurationError, match=error):
+        of_file(text)
+
+
+def test_variables_of_a_file_that_need_not_be_there() -> None:
+    assert of_file(None, optional=True) == {}
+    assert of_file("B='1'", optional=True) == {}
+    with pytest.raises(ConfigurationError):
+        of_file("A=1", optional=True)

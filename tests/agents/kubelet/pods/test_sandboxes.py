@@ -10,6 +10,7 @@ from kvstack.agents.kubelet.pods.sandboxes import (
     cgroup_of,
     is_critical,
     limits_of,
+    memory_volume_bytes,
     names_of,
     qos_of,
     root_problem,
@@ -136,7 +137,7 @@ NAMES = NodeNames(("10.96.0.10",), "c.local", ("1.1.1.1",), ("host",), ("ndots:1
 def test_how_names_are_resolved(spec: Object, found: Any) -> None:
     obj = pod()
     obj["spec"].update(spec)
-    assert names_of(obj, NAMES) == found
+    assert names_of(obj, NAMES) == (*found, [])
 
 
 def test_a_sandbox() -> None:
@@ -179,3 +180,100 @@ def test_the_limits_of_a_pod(spec: Object, shares: int, quota: int, memory: int)
     limits = sandbox_of(obj, NodeSettings("/logs", 1 << 30, pids_max=99)).limits
     assert (limits.cpu_shares, limits.cpu_quota_us, limits.memory_bytes) == (shares, quota, memory)
     assert limits.processes == 99
+
+
+def test_a_node_without_servers_of_names_says_so() -> None:
+    found = names_of(pod(), NodeNames(servers=("1.1.1.1",), searches=("host",)))
+    assert (found.servers, found.searches) == (["1.1.1.1"], ["host"])
+    assert found.problems == [
+        (
+            "MissingClusterDNS",
+            'pod: "p_n(u)". kubelet does not have ClusterDNS IP configured and cannot create Pod '
+            'using "ClusterFirst" policy. Falling back to "Default" policy.',
+        )
+    ]
+    obj = pod()
+    obj["spec"]["dnsPolicy"] = "Default"
+    assert names_of(obj, NodeNames()).problems == []
+
+
+@pytest.mark.parametrize(
+    ("searches", "applied"),
+    [
+        ([f"s{number}" for number in range(33)], [f"s{number}" for number in range(32)]),
+        (["a", "x" * 254, "b"], ["a", "b"]),
+        ([f"{number}{'x' * 240}" for number in range(9)], [f"{n}{'x' * 240}" for n in range(8)]),
+    ],
+)
+def test_too_many_domains_are_told(searches: list[str], applied: list[str]) -> None:
+    obj = pod()
+    obj["spec"] |= {"dnsPolicy": "None", "dnsConfig": {"searches": searches}}
+    found = names_of(obj, NAMES)
+    assert found.searches == applied
+    text = (
+        "Search Line limits were exceeded, some search paths have been omitted, "
+        f"the applied search line is: {' '.join(applied)}"
+    )
+    assert found.problems == [("DNSConfigForming", text)]
+
+
+def test_too_many_servers_are_told() -> None:
+    obj = pod()
+    obj["spec"] |= {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1", "2", "3", "4"]}}
+    found = names_of(obj, NAMES)
+    assert found.servers == ["1", "2", "3"]
+    text = (
+        "Nameserver limits were exceeded, some nameservers have been omitted, "
+        "the applied nameserver line is: 1 2 3"
+    )
+    assert found.problems == [("DNSConfigForming", text)]
+
+
+def test_amounts_are_compared_and_not_their_texts() -> None:
+    same = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1Gi"}}
+    assert qos_of(asking(**same)) == "Guaranteed"
+    assert qos_of(asking(requests={"cpu": "0"})) == "BestEffort"
+
+
+def test_a_sidecar_goes_no_sooner_than_those_it_serves() -> None:
+    helper = init("s", restartPolicy="Always")
+    obj = pod(helper, names="ab")
+    for each, memory in zip(obj["spec"]["containers"], ("4Gi", "1Gi"), strict=True):
+        each["resources"] = {"requests": {"memory": memory}}
+    scores = [limits_of(obj, each, NODE_BYTES).oom_score for each in obj["spec"]["containers"]]
+    assert scores == [500, 875]
+    assert limits_of(obj, helper, NODE_BYTES).oom_score == 500
+    assert limits_of(obj, init("i"), NODE_BYTES).oom_score == 999
+
+
+def test_what_a_runtime_needs_beside_containers_counts() -> None:
+    obj = asking(**GUARANTEED)
+    obj["spec"]["overhead"] = {"cpu": "100m", "memory": "1Mi"}
+    found = sandbox_of(obj, NodeSettings("/logs", NODE_BYTES)).limits
+    assert (found.cpu_quota_us, found.memory_bytes) == (60_000, (1 << 30) + (1 << 20))
+    assert not found.kills_all
+    obj["spec"]["containers"][0]["resources"] = {}
+    assert sandbox_of(obj, NodeSettings("/logs", NODE_BYTES)).limits.memory_bytes == 0
+
+
+def test_profiles_stand_in_the_nodes_directory() -> None:
+    obj = pod()
+    obj["spec"]["securityContext"] = {
+        "seccompProfile": {"type": "Localhost", "localhostProfile": "a/b.json"}
+    }
+    found = security_of(obj, obj["spec"]["containers"][0], seccomp_root="/root/seccomp")
+    assert found.seccomp == "/root/seccomp/a/b.json"
+
+
+@pytest.mark.parametrize(
+    ("source", "resources", "size"),
+    [
+        ({"sizeLimit": "1Mi"}, {}, 1 << 20),
+        ({}, {}, 4 << 30),
+        ({}, {"limits": {"memory": "1Gi"}}, 1 << 30),
+        ({"sizeLimit": "2Gi"}, {"limits": {"memory": "1Gi"}}, 1 << 30),
+    ],
+)
+def test_how_large_a_volume_in_memory_may_be(source: Object, resources: Object, size: int) -> None:
+    volume = {"name": "v", "emptyDir": {"medium": "Memory", **source}}
+    assert memory_volume_bytes(asking(**resources), volume, {"memory": "4Gi"}) == size

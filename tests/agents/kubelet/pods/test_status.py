@@ -6,7 +6,7 @@ import pytest
 
 from kvstack.agents.kubelet.pods.status import refused_status, status_of
 from kvstack.agents.kubelet.pods.worker import Memory, Waiting
-from kvstack.agents.kubelet.runtime.runtime import Container
+from kvstack.agents.kubelet.runtime.runtime import Container, User
 from tests.agents.kubelet.pods.test_worker import ALWAYS, NOW, container, init, pod
 
 NEVER = {"policy": "Never"}
@@ -78,8 +78,7 @@ def test_a_pod_that_is_ready_and_its_gates() -> None:
 
 def test_a_crash_loop() -> None:
     memory = Memory()
-    memory.back_off.restarted("a", NOW, NOW)
-    memory.waiting["a"] = Waiting("CrashLoopBackOff", "", NOW + 10)
+    memory.waiting["a"] = Waiting("CrashLoopBackOff", "", NOW + 10, 10.0)
     found = status(pod(), container("a", 1), memory=memory)
     (state,) = found["containerStatuses"]
     assert state["state"]["waiting"] == {
@@ -111,3 +110,66 @@ def test_a_refused_pod() -> None:
     found = refused_status(pod(), "PodFeatureUnsupported", "no", NOW)
     assert found["phase"] == "Failed"
     assert found["message"] == "Pod was rejected: no"
+
+
+def test_sidecars_that_are_not_ready_count() -> None:
+    helper = init("s", **ALWAYS, readinessProbe={"periodSeconds": 1})
+    memory = Memory(has_sandbox=True)
+    found = status(pod(helper), container("s"), container("a"), memory=memory)
+    messages = {each["type"]: each["message"] for each in found["conditions"]}
+    assert messages["ContainersReady"] == "containers with unready status: [s]"
+    memory.results["s0", "readiness"] = True
+    found = status(pod(helper), container("s"), container("a"), memory=memory)
+    assert conditions(found)["Ready"] == ("True", None)
+
+
+def test_what_a_sandbox_was() -> None:
+    for memory, message in (
+        (Memory(), "no pod sandbox exists"),
+        (Memory(had_sandbox=True), "pod sandbox is not ready"),
+    ):
+        condition = status(pod(), memory=memory)["conditions"][0]
+        assert (condition["reason"], condition["message"]) == ("PodSandboxNotReady", message)
+
+
+def test_nothing_waits_in_a_pod_that_ends() -> None:
+    memory = Memory(has_sandbox=True)
+    memory.waiting["a"] = Waiting("CrashLoopBackOff", "", NOW + 10, 10.0)
+    found = status(pod(deletionTimestamp="x"), container("a", 1), memory=memory)
+    assert found["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+
+
+def test_containers_that_were_never_seen_have_ended_with_their_pod() -> None:
+    obj = pod(init("i"), names="ab", deletionTimestamp="x")
+    found = status(obj, container("a", 0), is_over=True)
+    (first,) = found["initContainerStatuses"]
+    assert first["state"]["terminated"]["reason"] == "Completed"
+    assert first["ready"]
+    _, missing = found["containerStatuses"]
+    assert missing["state"]["terminated"] == {
+        "exitCode": 137,
+        "reason": "ContainerStatusUnknown",
+        "message": "The container could not be located when the pod was terminated",
+    }
+    found = status(pod(names="a", deletionTimestamp="x"), is_over=True)
+    assert "waiting" in found["containerStatuses"][0]["state"]  # it never began
+
+
+def test_last_words_share_what_a_pod_may_say() -> None:
+    ended = [container(name, 1) for name in "abcd"]
+    for each in ended:
+        each.message = "x" * 4096
+    found = status(pod(names="abcd", **NEVER), *ended)
+    lengths = [len(each["state"]["terminated"]["message"]) for each in found["containerStatuses"]]
+    assert lengths == [3072] * 4
+    alone = status(pod(**NEVER), ended[0])["containerStatuses"][0]
+    assert len(alone["state"]["terminated"]["message"]) == 4096
+
+
+def test_as_whom_a_container_runs() -> None:
+    found = container("a")
+    assert "user" not in status(pod(), found)["containerStatuses"][0]
+    found.user = User(7, 8, (8, 9))
+    assert status(pod(), found)["containerStatuses"][0]["user"] == {
+        "linux": {"uid": 7, "gid": 8, "supplementalGroups": [8, 9]}
+    }

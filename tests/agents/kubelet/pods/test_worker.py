@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from kvstack.agents.kubelet.pods.restarts import BackOff
-from kvstack.agents.kubelet.pods.worker import Memory, Plan, not_started, step
+from kvstack.agents.kubelet.pods.worker import Memory, Plan, back_off_key, not_started, step
 from kvstack.agents.kubelet.runtime.runtime import Container
 
 NOW = 1_700_000_000.0
+KEY = back_off_key({"name": "a", "image": "x"})
 ALWAYS = {"restartPolicy": "Always"}
 
 
@@ -77,7 +78,7 @@ def test_the_first_restart_is_at_once_and_later_ones_wait() -> None:
     plan = step(pod(), (second,), memory, NOW + 10)
     assert [attempt for _, attempt in plan.starts] == [2]
     assert not memory.waiting
-    assert memory.back_off.wait_s("a") == 20.0
+    assert memory.back_off.wait_s(KEY) == 20.0
 
 
 def test_a_long_life_forgets_the_back_off() -> None:
@@ -87,7 +88,7 @@ def test_a_long_life_forgets_the_back_off() -> None:
     late.finished_s = NOW + 601
     plan = step(pod(), (late,), memory, NOW + 601)
     assert len(plan.starts) == 1
-    assert memory.back_off.wait_s("a") == 10.0
+    assert memory.back_off.wait_s(KEY) == 10.0
 
 
 def test_a_failed_start_is_tried_again_later() -> None:
@@ -224,3 +225,28 @@ def test_the_longest_wait_may_be_shorter() -> None:
         back_off.restarted("a", NOW + number, NOW + number)
         waits.append(back_off.wait_s("a"))
     assert waits == [10.0, 20.0, 25.0, 25.0]
+
+
+def test_all_containers_share_the_time_to_end() -> None:
+    obj = pod(init("s", **ALWAYS), deletionTimestamp="x")
+    obj["spec"]["terminationGracePeriodSeconds"] = 10
+    memory, a, s = Memory(), container("a"), container("s")
+    assert [grace for _, grace in step(obj, (s, a), memory, NOW).stops] == [10]
+    a.is_running = False
+    assert [grace for _, grace in step(obj, (s, a), memory, NOW + 7).stops] == [3]
+    assert [grace for _, grace in step(obj, (s, a), memory, NOW + 10).stops] == [2]
+    obj["metadata"]["deletionGracePeriodSeconds"] = 1
+    early = Memory()
+    step(obj, (s, a), early, NOW)
+    obj["metadata"]["deletionGracePeriodSeconds"] = 30
+    assert [grace for _, grace in step(obj, (s, a), early, NOW).stops] == [2]  # never longer
+
+
+def test_a_container_of_another_image_does_not_wait_for_the_one_before() -> None:
+    memory = Memory()
+    step(pod(), (container("a", 1),), memory, NOW)
+    second = container("a", 1, attempt=1)
+    assert not step(pod(), (second,), memory, NOW).starts
+    obj = pod()
+    obj["spec"]["containers"][0]["image"] = "y"
+    assert len(step(obj, (second,), memory, NOW).starts) == 1

@@ -8,7 +8,7 @@ from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.runtime import Limits
 
 GROUP = "kubepods/burstable/podu/c-0"
-LIMITS = Limits(512, 50_000, 64 << 20, processes=100)
+LIMITS = Limits(512, 50_000, 64 << 20, processes=100, kills_all=True)
 
 
 def tree_2(root: Path, controllers: str = "cpuset cpu io memory pids") -> Cgroups:
@@ -98,3 +98,25 @@ def test_groups_that_are_removed(make: type[Cgroups], tmp_path: Path) -> None:
             directory.mkdir(parents=True)
     groups.remove("kubepods/burstable/podu")
     assert not list(tmp_path.glob("**/podu"))
+
+
+def test_only_containers_end_as_a_whole(tmp_path: Path) -> None:
+    groups = tree_2(tmp_path)
+    groups.make("kubepods/burstable/podu", Limits(memory_bytes=64 << 20))
+    assert not (tmp_path / "kubepods/burstable/podu/memory.oom.group").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "place", "value"),
+    [
+        (tree_2, f"{GROUP}/memory.swap.max", "0"),
+        (tree_1, f"memory/{GROUP}/memory.memsw.limit_in_bytes", str(64 << 20)),
+    ],
+)
+def test_nothing_is_swapped(make: type[Cgroups], place: str, value: str, tmp_path: Path) -> None:
+    groups = make(tmp_path)
+    groups.make(GROUP, LIMITS)
+    assert not (tmp_path / place).exists()  # a kernel that does not count it has no such file
+    (tmp_path / place).touch()
+    groups.make(GROUP, LIMITS)
+    assert (tmp_path / place).read_text() == value

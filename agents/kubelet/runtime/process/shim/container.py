@@ -11,6 +11,7 @@ import fcntl
 import os
 import signal
 import socket
+import stat
 import struct
 import termios
 from pathlib import Path
@@ -101,7 +102,7 @@ def execute(spec: Spec) -> None:
     directory = spec["directory"] or "/"
     os.makedirs(directory, exist_ok=True)
     os.chdir(directory)
-    user, group, groups, home = _identity(spec)
+    user, group, groups, home = identity(spec)
     if spec["tty"]:
         os.fchown(0, user, -1)  # so that the program may open it again by its name
     environment = {"HOME": home, **spec["environment"]}
@@ -161,17 +162,21 @@ def _enter_groups(spec: Spec) -> None:
 # Users.
 
 
-def _identity(spec: Spec) -> tuple[int, int, list[int], str]:
-    """Return user, group, other groups and home, as the container's own files tell them."""
+def identity(spec: Spec, root: str = "") -> tuple[int, int, list[int], str]:
+    """Return user, group, other groups and home, as the container's own files tell them.
+
+    root: where those are, seen from here. Raises StartError.
+    """
+    users, all_groups = f"{root}/etc/passwd", f"{root}/etc/group"
     name, _, group_name = str(spec["user"]).partition(":")
-    row = _row("/etc/passwd", name or "0")
+    row = _row(users, name or "0")
     if row is None and not name.isdecimal() and name:
         raise StartError(f"unable to find user {name}: no matching entries in passwd file")
     user = int(row[2]) if row else int(name or 0)
     group = int(row[3]) if row else 0
     home = row[5] if row and len(row) > 5 and row[5] else "/"
     if group_name:
-        found = _row("/etc/group", group_name)
+        found = _row(all_groups, group_name)
         if found is None and not group_name.isdecimal():
             raise StartError(
                 f"unable to find group {group_name}: no matching entries in group file"
@@ -179,7 +184,7 @@ def _identity(spec: Spec) -> tuple[int, int, list[int], str]:
         group = int(found[2]) if found else int(group_name)
     groups = list(spec["groups"])
     if row is not None and spec["image_groups"]:
-        members = _rows("/etc/group")
+        members = _rows(all_groups)
         groups += [int(each[2]) for each in members if row[0] in each[3].split(",")]
     return user, group, sorted({*groups, group}), home
 
@@ -297,13 +302,37 @@ def _bind(root: str, given: dict[str, Any]) -> None:
     """Show a file or directory of the node in the container."""
     source = given["source"]
     inside = _inside(root, given["target"], is_file=not os.path.isdir(source))
-    mount(source, inside, "", MS_BIND | MS_REC)
+    if given.get("below"):
+        held = _opened(source)
+        mount(f"/proc/self/fd/{held}", inside, "", MS_BIND | MS_REC)
+        os.close(held)
+    else:
+        mount(source, inside, "", MS_BIND | MS_REC)
     if propagation := _PROPAGATION.get(given["propagation"]):
         mount("none", inside, "", MS_REC | propagation)
     else:
         mount("none", inside, "", MS_REC | MS_PRIVATE)
     if given["read_only"]:
         mount("none", inside, "", MS_BIND | MS_REMOUNT | MS_RDONLY | _locked_flags(inside))
+        if given.get("recursive"):
+            syscalls.read_only_below(inside)
+
+
+def _opened(path: str) -> int:
+    """Return a descriptor of a place whose path has no links, whoever changes it meanwhile."""
+    held = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    for part in path.split("/"):
+        if not part:
+            continue
+        try:
+            found = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+        finally:
+            os.close(held)
+        held = found
+        if stat.S_ISLNK(os.fstat(held).st_mode):
+            os.close(held)
+            raise StartError(f"subPath: {path} leads over a link")
+    return held
 
 
 def _locked_flags(path: str) -> int:

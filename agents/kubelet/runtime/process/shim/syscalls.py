@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import struct
 import sys
 from typing import Final
 
@@ -20,6 +21,7 @@ PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 22, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 SECCOMP_MODE_FILTER: Final = 2
 
+_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -46,6 +48,18 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
         options.encode() or None,
     )
     _checked(found, f"mount {source} at {target}")
+
+
+def read_only_below(path: str) -> None:
+    """Let nothing be changed in a mount, nor in those below it (from Linux 5.12)."""
+    attributes = struct.pack("=QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+    given = ctypes.create_string_buffer(attributes, len(attributes))
+    _checked(
+        _libc.syscall(
+            _MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, given, len(attributes)
+        ),
+        f"mount_setattr {path}",
+    )
 
 
 def unmount(target: str, flags: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 process   the image is a directory of the node's folder
 cri       containerd of the machine, with directories of its own; the image is packed and imported
+hollow    nothing runs: any image is there by its name
 """
 
 import asyncio
@@ -14,11 +15,13 @@ import subprocess
 import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
 from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.process_runtime import (
@@ -30,6 +33,7 @@ from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstore.errors import ConfigError
 from tests.agents.support.cluster import ListLog
 
+HOLLOW = "hollow"
 IMAGE = "localhost/busybox:1"
 PAUSE = "localhost/pause:1"
 BUSYBOX = Path("/bin/busybox")
@@ -60,6 +64,8 @@ _NETWORK = {
 
 def require(kind: str) -> None:
     """Skip the test where a runtime cannot be had."""
+    if kind == HOLLOW:
+        return
     if os.geteuid() != 0:
         pytest.skip("containers need root")
     if not BUSYBOX.exists() or b"statically linked" not in _file_type():
@@ -135,6 +141,9 @@ def own_range() -> str:
 async def opened(kind: str, directory: Path) -> AsyncIterator[Runtime]:
     """Give a runtime that is open."""
     require(kind)
+    if kind == HOLLOW:
+        yield HollowRuntime(IPv4Network(own_range()), SystemClock(), "node-a")
+        return
     if kind == "process":
         images = directory / "images"
         images.mkdir(parents=True, exist_ok=True)

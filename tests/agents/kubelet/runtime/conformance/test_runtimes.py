@@ -1,4 +1,8 @@
-"""What every runtime does: one story a test, on each of them."""
+"""What every runtime does: one story a test, on each of them.
+
+A story that looks into containers runs where something runs in them (`run`); what a kubelet is told
+of them, and what it may ask for, is the same everywhere (`run_on_any`).
+"""
 
 import asyncio
 import os
@@ -11,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.runtime.runtime import (
     ConnectError,
     Container,
@@ -24,13 +29,19 @@ from kvstack.agents.kubelet.runtime.runtime import (
     StartError,
     Wanted,
 )
-from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, close, opened, require
+from tests.agents.kubelet.runtime.conformance.runtimes import (
+    HOLLOW,
+    IMAGE,
+    close,
+    opened,
+    require,
+)
 from tests.agents.support.cluster import eventually
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=["process", "cri"])
+@pytest.fixture(scope="module", params=["process", "cri", HOLLOW])
 def place(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Path]]:
@@ -87,7 +98,16 @@ class World:
             await self.runtime.remove_pod(uid)
 
 
-def run(place: tuple[str, Path], story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+Story = Callable[[World], Coroutine[Any, Any, None]]
+
+
+def run(place: tuple[str, Path], story: Story) -> None:
+    if place[0] == HOLLOW:
+        pytest.skip("nothing runs in hollow containers")
+    run_on_any(place, story)
+
+
+def run_on_any(place: tuple[str, Path], story: Story) -> None:
     kind, directory = place
 
     async def main() -> None:
@@ -137,6 +157,70 @@ def test_a_container_runs_to_its_end(place: tuple[str, Path]) -> None:
         assert sorted(log(done)) == sorted(["out", "err", "host-one", "1 yes", "/tmp"])
 
     run(place, story)
+
+
+def test_what_is_known_of_a_container(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        sandbox = world.sandbox("known")
+        first = await world.start(sandbox, "trap '' TERM; sleep 1000")
+        other = await world.start(sandbox, "sleep 1000", name="other")
+        runtime = world.runtime
+        found = {each.id: each for each in runtime.of_pod(sandbox.uid)}
+        assert found.keys() == {first.id, other.id}
+        assert (first.pod_uid, first.name, first.attempt) == (sandbox.uid, "c", 0)
+        assert (first.spec_image, first.is_running) == (IMAGE, True)
+        assert first.image_id
+        assert abs(first.started_s - SystemClock().now_s()) < 60
+        await runtime.stop(first.id, 0)
+        done = await world.ended(first)
+        assert (done.exit_code, done.reason) == (137, "Error")
+        assert done.started_s - 1 <= done.finished_s
+        assert all(each.container.id != first.id for each in await runtime.usage())
+        with pytest.raises(StartError):
+            await command(world, first, "true")
+        again = await world.start(sandbox, "sleep 1000", attempt=1)
+        known = [each for each in runtime.of_pod(sandbox.uid) if each.name == "c"]
+        assert [(each.attempt, each.is_running) for each in known] == [(0, False), (1, True)]
+        assert again.id != first.id
+        await runtime.stop(first.id, 0)  # it has ended: nothing happens
+        assert [each.exit_code for each in known[:1]] == [137]
+
+    run_on_any(place, story)
+
+
+def test_a_sandbox_is_there_until_it_is_stopped(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        runtime = world.runtime
+        if not runtime.has_network:
+            pytest.skip("networks cannot be made here")
+        one, other = world.sandbox("until-one"), world.sandbox("until-other")
+        assert not runtime.has_sandbox(one.uid)
+        assert runtime.address(one.uid) == ""
+        for each in (one, other):
+            assert not await runtime.make_sandbox(each)
+            assert not await runtime.make_sandbox(each)  # it is there already
+            assert runtime.has_sandbox(each.uid)
+        addresses = [runtime.address(each.uid) for each in (one, other)]
+        assert len(set(addresses)) == 2
+        assert all(ip_address(each).is_private for each in addresses)
+        assert {one.uid, other.uid} <= set(runtime.pod_uids())
+        with pytest.raises(ConnectError, match="connection refused"):
+            await refused_by(runtime, one.uid, 81)
+        await runtime.stop_sandbox(one.uid)
+        assert not runtime.has_sandbox(one.uid)
+        assert runtime.has_sandbox(other.uid)
+
+    run_on_any(place, story)
+
+
+async def refused_by(runtime: Runtime, uid: str, port: int) -> None:
+    """Connect with a port where nothing is; an engine may only break the connection off."""
+    reader, writer = await runtime.connect(uid, port)
+    try:
+        if not await reader.read():
+            raise ConnectError("connection refused")
+    finally:
+        writer.close()
 
 
 def test_a_container_is_asked_to_end_and_then_killed(place: tuple[str, Path]) -> None:
@@ -285,14 +369,18 @@ def test_limits_and_use(place: tuple[str, Path]) -> None:
 
 def test_images_that_are_not_there(place: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
+        is_hollow = world.kind == HOLLOW
+        none, nowhere = "localhost/none:1", "127.0.0.1:1/none:1"
         with pytest.raises(ImageMissingError):
-            await world.runtime.find_image("localhost/none:1")
-        with pytest.raises(StartError):
-            await world.runtime.pull_image("127.0.0.1:1/none:1", ())
+            await world.runtime.find_image("missing/none:1" if is_hollow else none)
+        with pytest.raises(StartError) as refused:
+            await world.runtime.pull_image("missing/none:1" if is_hollow else nowhere, ())
+        assert refused.value.reason == "ErrImagePull"
+        await world.start(world.sandbox("images"), "sleep 1000")
         names = [name for each in await world.runtime.images() for name in each.names]
         assert IMAGE in names
 
-    run(place, story)
+    run_on_any(place, story)
 
 
 def test_logs_go_on_in_a_new_file(place: tuple[str, Path]) -> None:
@@ -324,7 +412,7 @@ def test_removed_pods_leave_nothing(place: tuple[str, Path]) -> None:
         await world.runtime.remove_pod(sandbox.uid)
         assert sandbox.uid not in world.runtime.pod_uids()
 
-    run(place, story)
+    run_on_any(place, story)
 
 
 def test_a_container_ends_though_commands_were_left_in_it(place: tuple[str, Path]) -> None:

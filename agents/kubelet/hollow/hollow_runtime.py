@@ -1,0 +1,273 @@
+"""Containers that only pretend, behind the protocol of all runtimes.
+
+    runtime = HollowRuntime(network, clock, node)
+    await runtime.make_sandbox(sandbox); found = await runtime.start(wanted)
+    runtime.end(found, 3)            as if its program had ended by itself
+
+A container runs until it is stopped, or until somebody says how it ended. Nothing of it is on the
+machine: no process, no file, no log; what is there is forgotten with this object. Images are there
+by their names, but for those that begin with `missing/`. It is small, since thousands of nodes of
+one process have one each.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Final
+
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet.pod_addresses import NoAddressError, PodAddresses
+from kvstack.agents.kubelet.runtime.runtime import (
+    Abilities,
+    ConnectError,
+    Container,
+    Image,
+    ImageMissingError,
+    Sandbox,
+    Session,
+    StartError,
+    Stream,
+    Usage,
+    Wanted,
+)
+
+NAME: Final = "hollow"
+MISSING: Final = "missing/"
+"""How names of images begin that are nowhere."""
+_KILLED: Final = 137
+_ABILITIES: Final = Abilities({}, None)
+
+
+def container_of(uid: str, name: str, attempt: int, image: str, now_s: float) -> Container:
+    """Return a container that has just started."""
+    number = f"{uid}/{name}" if attempt == 0 else f"{uid}/{name}/{attempt}"
+    image_id = sys.intern(f"{image}@{NAME}")  # thousands of pods have the same
+    return Container(number, uid, name, attempt, image, image_id, now_s, spec_image=image)
+
+
+class _Pod:
+    """What there is of one pod; its address is None without a sandbox, empty for the node's."""
+
+    __slots__ = ("address", "containers")
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+        self.containers: tuple[Container, ...] = ()
+
+
+def _nobody(_uid: str) -> None:
+    """Tell nobody: who drives it knows what it does."""
+
+
+class HollowRuntime:
+    """The containers of one node."""
+
+    name: Final = NAME
+    version: Final = "1.0"
+    pulls_images: Final = True
+    has_network: Final = True
+    __slots__ = ("_addresses", "_clock", "_node", "_on_change", "_pods")
+
+    def __init__(
+        self,
+        network: IPv4Network,
+        clock: Clock,
+        node: str,
+        on_change: Callable[[str], None] = _nobody,
+    ) -> None:
+        """network: from which pods have addresses; node: its name.
+
+        on_change: called with the uid of a pod of which a container ended by itself.
+        """
+        self._addresses = PodAddresses(network)
+        self._clock = clock
+        self._node = node
+        self._on_change = on_change
+        self._pods: dict[str, _Pod] = {}
+
+    # What there is.
+
+    async def open(self) -> None:
+        """Find nothing: what was before is forgotten."""
+
+    async def close(self) -> None:
+        """Hold nothing."""
+
+    def problem(self) -> str:
+        """Return that nothing is wrong."""
+        return ""
+
+    def unsupported(self, field: str) -> bool:
+        """Whether a field of pods cannot be honoured: all can, by what runs nothing."""
+        return False
+
+    def abilities(self) -> Abilities:
+        """Return nothing: nobody can tell what it does."""
+        return _ABILITIES
+
+    def pod_uids(self) -> Collection[str]:
+        """Return the pods of which there is anything."""
+        return self._pods.keys()
+
+    def of_pod(self, uid: str) -> Sequence[Container]:
+        """Return the containers of a pod, oldest first."""
+        pod = self._pods.get(uid)
+        return () if pod is None else pod.containers
+
+    def address(self, uid: str) -> str:
+        """Return the address of a pod; empty: it has none of its own."""
+        pod = self._pods.get(uid)
+        return "" if pod is None else pod.address or ""
+
+    def has_sandbox(self, uid: str) -> bool:
+        """Whether a pod has a sandbox."""
+        pod = self._pods.get(uid)
+        return pod is not None and pod.address is not None
+
+    # Sandboxes.
+
+    async def use_ranges(self, ranges: Sequence[str]) -> None:
+        """Take the first range of IPv4."""
+        for each in ranges:
+            if ":" not in each:
+                self.use_network(IPv4Network(each))
+                return
+
+    def use_network(self, network: IPv4Network) -> None:
+        """Take a range, unless pods have addresses of another."""
+        if self._addresses.is_unused and network != self._addresses.network:
+            self._addresses = PodAddresses(network)
+
+    def keep(self, uid: str, address: str) -> None:
+        """Remember the address that a pod has since before."""
+        self._pods.setdefault(uid, _Pod(None)).address = address
+        if address:
+            self._addresses.keep(address, uid)
+
+    async def make_sandbox(self, sandbox: Sandbox) -> bool:
+        """Give a pod an address; raises StartError."""
+        self.connect_pod(sandbox.uid, is_on_host=sandbox.has_host_network)
+        return False
+
+    def connect_pod(self, uid: str, *, is_on_host: bool) -> str:
+        """Return the address of a pod, given now if it has none yet; raises StartError."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            pod = self._pods[uid] = _Pod(None)
+        if pod.address is None:
+            try:
+                pod.address = "" if is_on_host else self._addresses.of(uid)
+            except NoAddressError as error:
+                raise StartError("FailedCreatePodSandBox", str(error)) from error
+        return pod.address
+
+    async def stop_sandbox(self, uid: str) -> None:
+        """Take the address of a pod back."""
+        self._free(uid)
+
+    async def remove_pod(self, uid: str) -> None:
+        """Forget a pod."""
+        self.forget(uid)
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod, whatever runs of it."""
+        self._free(uid)
+        self._pods.pop(uid, None)
+
+    def _free(self, uid: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None:
+            if pod.address:
+                self._addresses.free(pod.address, uid)
+            pod.address = None
+
+    # Images.
+
+    async def find_image(self, name: str) -> Image:
+        """Return an image; raises ImageMissingError."""
+        if name.startswith(MISSING):
+            raise ImageMissingError(name)
+        return Image(f"{name}@{NAME}", (name,))
+
+    async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
+        """Return an image; raises StartError."""
+        try:
+            return await self.find_image(name)
+        except ImageMissingError as error:
+            raise StartError("ErrImagePull", f'image "{name}" is nowhere') from error
+
+    async def images(self) -> Sequence[Image]:
+        """Return the images of the containers that there are."""
+        used = {each.image for pod in self._pods.values() for each in pod.containers}
+        return [await self.find_image(each) for each in sorted(used)]
+
+    async def image_place(self) -> Path | None:
+        """Return that there is none."""
+        return None
+
+    async def remove_image(self, image_id: str) -> None:
+        """Do nothing: no image takes any place."""
+
+    # Containers.
+
+    async def start(self, wanted: Wanted) -> Container:
+        """Pretend to start a container; raises StartError."""
+        uid = wanted.sandbox.uid
+        if not self.has_sandbox(uid):
+            raise StartError("RunContainerError", "the pod has no sandbox")
+        return self.begin(uid, wanted.name, wanted.attempt, wanted.image)
+
+    def begin(self, uid: str, name: str, attempt: int, image: str) -> Container:
+        """Pretend to start a container of a pod that has a sandbox."""
+        found = container_of(uid, name, attempt, image, self._clock.now_s())
+        pod = self._pods[uid]
+        pod.containers = (*pod.containers, found)
+        return found
+
+    def end(self, container: Container, exit_code: int) -> None:
+        """Let a container end, as if its program did."""
+        if not container.is_running:
+            return
+        container.is_running = False
+        container.exit_code = exit_code
+        container.reason = "Error" if exit_code else "Completed"
+        container.finished_s = self._clock.now_s()
+        self._on_change(container.pod_uid)
+
+    def _find(self, container_id: str) -> Container | None:
+        uid = container_id.partition("/")[0]
+        return next((each for each in self.of_pod(uid) if each.id == container_id), None)
+
+    async def stop(self, container_id: str, grace_s: float) -> None:
+        """Let a container end at once, as if it was killed."""
+        found = self._find(container_id)
+        if found is not None:
+            self.end(found, _KILLED)
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forget a container that has ended."""
+        uid = container_id.partition("/")[0]
+        if (pod := self._pods.get(uid)) is not None:
+            pod.containers = tuple(each for each in pod.containers if each.id != container_id)
+
+    async def usage(self) -> Sequence[Usage]:
+        """Return nothing: nothing is used."""
+        return ()
+
+    async def reopen_log(self, container_id: str) -> None:
+        """Do nothing: there is no log."""
+
+    # What needs a process.
+
+    async def exec(self, container_id: str, command: Sequence[str], *, tty: bool) -> Session:
+        """Refuse; raises StartError."""
+        raise StartError("NotRunning", f"node {self._node} is simulated: exec is not available")
+
+    async def attach(self, container_id: str) -> Session:
+        """Refuse; raises StartError."""
+        raise StartError("NotRunning", f"node {self._node} is simulated: attach is not available")
+
+    async def connect(self, uid: str, port: int) -> Stream:
+        """Refuse; raises ConnectError."""
+        raise ConnectError(f"node {self._node} is simulated: connect: connection refused")

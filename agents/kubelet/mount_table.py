@@ -1,0 +1,40 @@
+"""What is mounted on this machine: where, under a directory; and how it is taken away.
+
+points_below("/var/lib/x/pods/u")     the deepest first
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from kvstack.agents.kubelet.runtime.process.shim import syscalls
+
+_TABLE: Final = Path("/proc/self/mountinfo")
+_ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+_NO_SUCH: Final = 22  # EINVAL: it is no mount any more
+
+
+def points_below(directory: Path, table: str | None = None) -> list[str]:
+    """Return where something is mounted in a directory or at it, the deepest first; OSError.
+
+    table: as the kernel writes it; None: of this process.
+    """
+    place = os.path.realpath(directory)
+    found = []
+    for line in (_TABLE.read_text() if table is None else table).splitlines():
+        point = line.split(" ", 5)[4]
+        for text, character in _ESCAPES:
+            point = point.replace(text, character)
+        if point == place or point.startswith(f"{place}/"):
+            found.append(point)
+    return found[::-1]
+
+
+def take_away(directory: Path) -> None:
+    """Take away all that is mounted in a directory, or at it; OSError."""
+    for point in points_below(directory):
+        try:
+            syscalls.unmount(point, syscalls.MNT_DETACH)
+        except OSError as error:
+            if error.errno != _NO_SUCH:
+                raise
