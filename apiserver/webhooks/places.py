@@ -3,8 +3,8 @@
 place_of({"service": {"namespace": "a", "name": "hook", "path": "/v"}, "caBundle": "…"})
 → Place("https://hook.a.svc:443/v", ca=b"-----BEGIN…")
 
-A path is asked for in its shortest form, as Go's client asks: `//a/./b/` is `/a/b`. Servers redirect
-other forms, and redirects are not followed.
+A path is asked for in its shortest form, as Go's client asks: `//a/./b/` is `/a/b`. Servers
+redirect other forms, and redirects are not followed.
 """
 
 from base64 import b64decode
