@@ -13,18 +13,42 @@
 
 `kvstack_cluster` is an empty cluster with one hollow node: pods are scheduled and seem to run.
 `@pytest.mark.kvstack(nodes=3, without=["controllers"])` asks for another one.
+
+pytest would read the source of everything that comes with a plugin, to rewrite its assertions:
+seconds before the first cluster. There are none, so `_AsInstalled` has it imported as it is.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from kvstack.agents.standalone.background import BackgroundCluster, Rows
 
 _MARK = "kvstack"
+_OWN: Final = frozenset(("kvstack", "kvstore"))
+
+
+class _AsInstalled(MetaPathFinder):
+    """Finds the packages of this distribution before pytest's own finder does."""
+
+    @override
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        if name.partition(".")[0] not in _OWN:
+            return None
+        return PathFinder.find_spec(name, path, target)
+
+
+sys.meta_path.insert(0, _AsInstalled())
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,14 +2,20 @@
 
 place_of({"service": {"namespace": "a", "name": "hook", "path": "/v"}, "caBundle": "…"})
 → Place("https://hook.a.svc:443/v", ca=b"-----BEGIN…")
+
+A path is asked for in its shortest form, as Go's client asks: `//a/./b/` is `/a/b`. Servers
+redirect other forms, and redirects are not followed.
 """
 
 from base64 import b64decode
+from posixpath import normpath
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
 from kvstack.apiserver.kinds.webhook_clients import DEFAULT_PORT
 
 _SERVICE_END: Final = ".svc"
+_PATH_SAFE: Final = "/$&+,:;=@"
 
 
 class Place(NamedTuple):
@@ -25,13 +31,12 @@ def place_of(client: dict[str, Any]) -> Place:
     ca = b64decode(client.get("caBundle") or "")
     url = client.get("url")
     if url:
-        return Place(url, ca)
+        parts = urlsplit(url)
+        return Place(f"{parts.scheme}://{parts.netloc}{_shortest(unquote(parts.path))}", ca)
     service = client.get("service")
     if not service:
         raise ValueError("webhook configuration must have either service or URL")
-    path = service.get("path") or "/"
-    if not path.startswith("/"):
-        path = f"/{path}"
+    path = _shortest(service.get("path") or "")
     host = f"{service.get('name', '')}.{service.get('namespace', '')}{_SERVICE_END}"
     return Place(f"https://{host}:{service.get('port') or DEFAULT_PORT}{path}", ca)
 
@@ -42,3 +47,8 @@ def service_of(host: str) -> tuple[str, str] | None:
     if not host.endswith(_SERVICE_END) or not rest or "." in rest:
         return None
     return rest, name
+
+
+def _shortest(path: str) -> str:
+    """Return a path without empty parts, `.` and `..`, escaped for a request."""
+    return quote("/" + normpath(f"/{path}").lstrip("/"), safe=_PATH_SAFE)

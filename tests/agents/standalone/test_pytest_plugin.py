@@ -2,6 +2,8 @@
 
 import json
 import ssl
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -14,6 +16,8 @@ import yaml
 from kvstack.agents.standalone.background import BackgroundCluster, Rows
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
 
 
 def call(cluster: BackgroundCluster, method: str, path: str, body: Any = None) -> Any:
@@ -79,3 +83,27 @@ def test_the_error_of_a_start_is_raised(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="cluster"):
         cluster.stop()
     assert time.monotonic() - began < 60  # it does not wait for a thread that never was
+
+
+def test_what_comes_with_the_plugin_is_imported_as_it_is(tmp_path: Path) -> None:
+    # pytest does the same with all packages of a plugin that is installed as a wheel.
+    (tmp_path / "conftest.py").write_text(
+        'import pytest\npytest.register_assert_rewrite("kvstack", "kvstore")\n'
+    )
+    (tmp_path / "test_it.py").write_text(
+        "from importlib.machinery import SourceFileLoader\n"
+        "from kvstack.agents.standalone import background\n"
+        "from kvstore.client import values\n"
+        "def test_it():\n"
+        "    for each in (background, values):\n"
+        "        assert type(each.__spec__.loader) is SourceFileLoader\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "kvstack.pytest_plugin", "-q", "-W", "ignore"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -249,8 +249,18 @@ def test_places() -> None:
     client = {"service": {"namespace": "a", "name": "hook", "path": "v"}, "caBundle": "eA=="}
     assert place_of(client) == Place("https://hook.a.svc:443/v", b"x")
     assert place_of({"url": "https://e.com/x"}) == Place("https://e.com/x")
+    assert place_of({"url": "https://[::1]:8443"}) == Place("https://[::1]:8443/")
     with pytest.raises(ValueError, match="either service or URL"):
         place_of({})
     assert service_of("hook.a.svc") == ("a", "hook")
     assert service_of("hook.a.b.svc") is None
     assert service_of("e.com") is None
+
+
+def test_paths_are_asked_for_in_their_shortest_form() -> None:
+    # envtest writes an address and a path that begins with a slash with another slash between.
+    assert place_of({"url": "https://e.com:1//mutate-v1"}) == Place("https://e.com:1/mutate-v1")
+    assert place_of({"url": "https://e.com/a/../b/./c/"}) == Place("https://e.com/b/c")
+    assert place_of({"url": "https://e.com/a%20b"}) == Place("https://e.com/a%20b")
+    service = {"namespace": "a", "name": "hook", "path": "//v//w/"}
+    assert place_of({"service": service}) == Place("https://hook.a.svc:443/v/w")
