@@ -36,14 +36,13 @@ async def run(
     if record is None:
         record = await updating.read_live(call, collection, key)
     while record is not None:
+        new = None
         try:
             new = changed(updating.parsed(record))
-            is_written = not is_dry_run and new != record.parse()
         except ApiError:
             if not is_guess:
                 raise
-            is_written = False
-        if not is_written:
+        if new is None or is_dry_run or new == record.parse():
             if not is_guess:
                 return record
             record, is_guess = await updating.read_live(call, collection, key), False

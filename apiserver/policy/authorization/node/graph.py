@@ -15,7 +15,6 @@ from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.node.references import (
     CLAIMS,
     Key,
-    Obj,
     references_of_pod,
     secrets_of_volume,
 )
