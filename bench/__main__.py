@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.api_servers import PROGRAMS, SCHEDULER
+from bench import report, summary
+from bench.api_servers import MANAGER, PROGRAMS, SCHEDULER
 from bench.catalogue import SCENARIOS
 from bench.reporting import report, summary
 from bench.reporting.fingerprint import fingerprint
@@ -107,7 +109,7 @@ def _options() -> argparse.Namespace:
         default=[],
         metavar="NAME=FILE",
         help="a program to compare with: kube-apiserver and etcd for what concerns the API server, "
-        "and kube-scheduler for scheduling",
+        "kube-scheduler besides for scheduling, and kube-controller-manager for the whole stack",
     )
     parser.add_argument(
         "--work", type=Path, default=Path("/var/tmp"), help="where data directories are made"
@@ -131,7 +133,7 @@ def _size(text: str) -> tuple[str, int]:
 
 def _program(text: str) -> tuple[str, str]:
     name, _, file = text.partition("=")
-    known = (*PROGRAMS, SCHEDULER)
+    known = (*PROGRAMS, SCHEDULER, MANAGER)
     if name not in known or not Path(file).is_file():
         raise argparse.ArgumentTypeError(f"{text}: not one of {', '.join(known)} and its file")
     return name, file

@@ -22,6 +22,7 @@ from tests.support.servers import Server, ours, running
 
 PROGRAMS: Final = ("kube-apiserver", "etcd")
 SCHEDULER: Final = "kube-scheduler"
+MANAGER: Final = "kube-controller-manager"
 COLUMNS: Final = ("kvstack", "kube-apiserver")
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
@@ -65,22 +66,24 @@ def contenders(run: Run) -> Iterator[dict[str, Contender]]:
         for name in (OURS, PEER) if set(PROGRAMS) <= run.programs.keys() else (OURS,):
             directory = run.directory / name
             directory.mkdir(parents=True)
-            store = _store(run, name, directory)
+            store = store_of(run, name, directory)
             stack.enter_context(running(store))
-            made[name] = contender = _contender(run, name, directory, store)
+            made[name] = contender = contender_of(run, name, directory, store)
             stack.enter_context(serving(contender.api))
         if PEER not in made:
             run.note("No kube-apiserver and etcd were given (--program): there is nothing beside.")
         yield made
 
 
-def _store(run: Run, name: str, directory: Path) -> Server:
+def store_of(run: Run, name: str, directory: Path) -> Server:
+    """Return the store of a contender, not started."""
     if name == OURS:
         return ours(directory / "store", extra=_STORE_FLAGS)
     return Server([run.programs["etcd"]], directory / "store", extra=_STORE_FLAGS)
 
 
-def _contender(run: Run, name: str, directory: Path, store: Server) -> Contender:
+def contender_of(run: Run, name: str, directory: Path, store: Server) -> Contender:
+    """Return a contender on a store, not started; its files are made."""
     files = SharedFiles.make(directory / "files")
     authority = Authority(directory, "serving-ca")
     certificate, key = authority.issue("serving")

@@ -3,7 +3,8 @@
     {"type":"MODIFIED","object":{…}}\\n              JSON, of an object, its metadata or a Table
     length, WatchEvent{type, envelope of the object}  protobuf
 
-What a change is written as is kept with the change, so that watches of one form share it.
+What a change is written as is kept with the change, so that watches of one form share it, until it
+was sent to all that watch; for one that begins in the past it is written again, and kept.
 """
 
 from typing import Any, Final

@@ -165,6 +165,8 @@ class FanOut:
                 touched[group] = None
         for group in touched:
             self.event_count += group.flush(self._send_all)
+        for change in changes:
+            change.encodings = None  # or the window would hold every object once more
 
     def _candidates(self, change: Change) -> list[Group]:
         """Return the groups whose range a change is in."""

@@ -74,13 +74,20 @@ def canonical_time(text: str) -> str | None:
 
 def canonical_micro_time(text: str) -> str | None:
     """Return a time as metav1.MicroTime is written: UTC, six digits; None for Go's zero time."""
+    if _is_plain_micro(text):
+        return text
     moment = parse_micro_time(text)
     return None if moment.is_zero else format_micro_time(moment)
 
 
 def format_time(seconds: float) -> str:
     """Return the time so many seconds after 1970, without its fraction."""
-    day, rest = divmod(int(seconds // 1), _DAY)
+    return _format_time(int(seconds // 1))
+
+
+@lru_cache(maxsize=256)
+def _format_time(seconds: int) -> str:
+    day, rest = divmod(seconds, _DAY)
     year, month, of_month = _civil(day)
     hour, rest = divmod(rest, _HOUR)
     minute, second = divmod(rest, _MINUTE)
@@ -140,6 +147,17 @@ def _canonical_time(text: str) -> str | None:
 def _write_time(text: str) -> str | None:
     moment = parse_time(text)
     return None if moment.is_zero else format_time(moment.seconds)
+
+
+def _is_plain_micro(text: str) -> bool:
+    """Tell whether a text is a time with six digits as it would be written."""
+    if not (len(text) == 27 and text[19] == "." and text[26] == "Z" and _is_digits(text[20:26])):
+        return False
+    whole = f"{text[:19]}Z"
+    try:
+        return canonical_time(whole) == whole
+    except TimeError:
+        return False  # what is wrong is told of the whole text
 
 
 def _parse_plain(text: str) -> Moment | None:

@@ -1,10 +1,11 @@
 """The copy as admission and authorization read it: objects, parsed, by resource.
 
 Objects are parsed when they are first asked for and kept with their record; nobody may change them.
+Those that are told as changes are not kept: most are never asked for again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.registry.collection import Collection
@@ -15,16 +16,27 @@ from kvstack.apiserver.registry.window import Change as StoredChange
 PARSED_MAX: Final = 4096
 
 
-class Change(NamedTuple):
-    """One object was created, changed or removed."""
+class Change:
+    """One object was created, changed or removed: `now, before = change`."""
 
-    object: Obj | None
-    """As it is now; None: removed."""
-    previous: Obj | None
-    """As it was; None: created."""
+    __slots__ = ("_before", "object")
 
+    def __init__(self, object_: Obj | None, before: Record | Obj | None) -> None:
+        """Hold an object as it is (None: removed) and as it was (None: created)."""
+        self.object: Final = object_
+        self._before = before
 
-_NOTHING: Final = Change(None, None)
+    @property
+    def previous(self) -> Obj | None:
+        """As it was; None: created. It is parsed when it is first asked for."""
+        if isinstance(self._before, Record):
+            self._before = self._before.parse()
+        return self._before
+
+    def __iter__(self) -> Iterator[Obj | None]:
+        """Yield it as it is and as it was."""
+        yield self.object
+        yield self.previous
 
 
 class View:
@@ -73,20 +85,25 @@ class View:
             return
         place = collection.codec.field_names.index(field) if field else -1
 
-        def seen(record: Record | None) -> Obj | None:
-            if record is None or (field and record.fields and not record.fields[place]):
-                return None
-            return self._object(record)
+        def is_seen(record: Record | None) -> bool:
+            if record is None or record.error:
+                return False
+            return not (field and record.fields and not record.fields[place])
+
+        def told(record: Record | None, previous: Record | None) -> Change | None:
+            now = record.parse() if record is not None and is_seen(record) else None
+            before = previous if is_seen(previous) else None
+            return None if now is None and before is None else Change(now, before)
 
         def tell(changes: Sequence[StoredChange]) -> None:
-            told = [Change(seen(each.record), seen(each.previous)) for each in changes]
-            if told := [each for each in told if each != _NOTHING]:
-                callback(told)
+            found = [told(each.record, each.previous) for each in changes]
+            if seen := [each for each in found if each is not None]:
+                callback(seen)
 
         collection.listeners.append(tell)
-        there = [Change(seen(each), None) for each in collection.between()]
-        if there := [each for each in there if each != _NOTHING]:
-            callback(there)
+        there = [told(each, None) for each in collection.between()]
+        if seen := [each for each in there if each is not None]:
+            callback(seen)
 
     def _object(self, record: Record) -> Obj | None:
         """Return the object of a record; None if it cannot be read."""

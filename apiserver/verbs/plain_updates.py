@@ -3,7 +3,8 @@
     await run(call, PODS, "a/web", lambda pod: {**pod, …})   → the record, or None if there is none
 
 The object is changed as it is stored and put back if nothing came between, else the change is made
-again. There is no admission, validation or field manager.
+again. It begins with a guess (`Collection.guess`), by which nothing is refused or left as it is.
+There is no admission, validation or field manager.
 """
 
 from collections.abc import Callable
@@ -30,18 +31,29 @@ async def run(
     """Change a stored object; `changed` may change what it is given. Raises ApiError."""
     registry = call.env.registry
     collection = registry.collection(resource)
-    record = await updating.read_live(call, collection, key)
+    record = collection.guess(key)
+    is_guess = record is not None
+    if record is None:
+        record = await updating.read_live(call, collection, key)
     while record is not None:
-        new = changed(updating.parsed(record))
-        if is_dry_run or new == record.parse():
-            return record
+        new = None
+        try:
+            new = changed(updating.parsed(record))
+        except ApiError:
+            if not is_guess:
+                raise
+        if new is None or is_dry_run or new == record.parse():
+            if not is_guess:
+                return record
+            record, is_guess = await updating.read_live(call, collection, key), False
+            continue
         try:
             written = await registry.writes.replace(collection, record, new)
         except StoreError as error:
             raise errors.api_error(error, resource, "update") from error
         if not isinstance(written, Raced):
             return written
-        record = written.current
+        record, is_guess = written.current, False
     return None
 
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from bench.api_servers import COLUMNS, SCHEDULER, Contender, contenders
 from bench.loads import kvload
+from bench.figures import OURS, Better, Measure
+from bench.peer_stacks import scheduler_configuration
 from bench.procfs import Meter
 from bench.reporting.figures import OURS, Better, Measure
 from bench.run import Run, Scenario
@@ -82,7 +84,7 @@ def _scheduler(run: Run, name: str, contender: Contender) -> Iterator[subprocess
     kubeconfig = write_kubeconfig(
         contender.scratch / "kubeconfig", contender.api, authority=contender.authority
     )
-    config = contender.body("scheduler", json.dumps(_configuration(str(kubeconfig))))
+    config = contender.body("scheduler", json.dumps(scheduler_configuration(kubeconfig)))
     command = _OURS if name == OURS else (run.programs[SCHEDULER],)
     flags = (f"--config={config}", "--secure-port=0")
     log = contender.scratch / "scheduler.log"
@@ -93,15 +95,6 @@ def _scheduler(run: Run, name: str, contender: Contender) -> Iterator[subprocess
     finally:
         process.terminate()
         process.wait(30)
-
-
-def _configuration(kubeconfig: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": kubeconfig, "qps": 10_000, "burst": 10_000},
-        "leaderElection": {"leaderElect": False},
-    }
 
 
 def _until_bound(contender: Contender, scheduler: subprocess.Popen[bytes]) -> None:

@@ -1,14 +1,21 @@
-"""The whole stack in one process: its start, what it costs idle, how fast pods come, and many pods.
+"""The whole control plane: its start, what it costs idle, how fast pods come, and many pods.
 
 Nodes are hollow, so that nothing is measured but the control plane: a pod is ready as soon as its
 node has heard of it. The rate is a Deployment's: from its POST until all its pods are ready.
+
+`kvstack up` is one process, with its nodes inside or, beside the real programs, in another process
+that is not counted; the same nodes serve both sides.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from bench.procfs import Meter, cpu_seconds, memory
 from bench.reporting.figures import OURS, Better, Measure
+from bench import peer_stacks, stacks
+from bench.figures import OURS, PEER, Better, Measure
 from bench.restarts import MEMORY_KINDS, MIB, memory_measure, seconds_of
 from bench.run import Run, Scenario
 from bench.stacks import Stack
@@ -22,6 +29,7 @@ _NODES: Final = 100
 _MANY_PODS: Final = 30_000
 _MANY_NODES: Final = 1_000
 _LIMIT_S: Final = 3600.0
+_REMOVED_POLL_S: Final = 0.1
 _DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 
 
@@ -31,30 +39,57 @@ def play(run: Run) -> None:
         with run.step(f"round {number + 1}: start, idle"):
             _start(run, number)
     pods, nodes = run.size(_PODS, 20, "pods"), run.size(_NODES, 4)
-    with Stack.started(run.directory / "rate", *_hollow(nodes)) as stack:
+    with stacks.started(run.directory / "rate", *_inside(nodes)) as stack:
         stack.wait_ready()
+        stack.wait_nodes(nodes)
         for number in run.rounds():
             with run.step(f"round {number + 1}: {pods:,} pods"):
-                _rate(run, stack, f"web-{number}", pods)
+                _rate(run, OURS, stack, f"web-{number}", pods, "nodes inside")
                 _remove(stack, f"web-{number}")
+    for number in run.rounds():
+        for name in _contenders(run, number):
+            with run.step(f"round {number + 1}, {name}: {pods:,} pods"):
+                _beside(run, name, number, pods, nodes)
     many, nodes = run.size(_MANY_PODS, 40, "many-pods"), run.size(_MANY_NODES, 8, "nodes")
-    with (
-        run.step(f"{many:,} pods on {nodes:,} nodes"),
-        Stack.started(run.directory / "many", *_hollow(nodes)) as stack,
-    ):
-        _many(run, stack, many, pods, nodes)
-    run.note("One process is store, API server, controllers, scheduler and hollow nodes.")
+    for name in _contenders(run, 0):
+        with run.step(f"{name}: {many:,} pods on {nodes:,} nodes"):
+            _many(run, name, many, pods, nodes)
+    run.note("`kvstack up` is one process: store, API server, controllers, scheduler.")
     run.note("Start: from the start of the process, modules loaded from compiled files.")
+    if PEER in _contenders(run, 0):
+        run.note(peer_stacks.NOTE)
+    else:
+        run.note(f"Not all of {', '.join(peer_stacks.NEEDED)} were given (--program).")
+
+
+def _contenders(run: Run, round_number: int) -> tuple[str, ...]:
+    """Return who is measured beside whom, in the order of a round."""
+    has_peer = set(peer_stacks.NEEDED) <= run.programs.keys()
+    return run.order(round_number) if has_peer else (OURS,)
+
+
+@contextmanager
+def _nodes_elsewhere(run: Run, name: str, directory: str, nodes: int) -> Iterator[Stack]:
+    """Run a control plane that is ready, and its hollow nodes in a process of their own."""
+    place = run.directory / f"{directory}-{name}"
+    if name == OURS:
+        running = stacks.started(place, "--without=node,nodes", "--log-level=error")
+    else:
+        running = peer_stacks.started(run, place)
+    with running as stack:
+        stack.wait_ready()
+        with stacks.hollow_nodes(stack, place, nodes):
+            yield stack
 
 
 def _start(run: Run, number: int) -> None:
     directory = run.directory / f"start-{number}"
     for what in ("on a fresh directory", "on the same directory again"):
         began_s = time.perf_counter()
-        with Stack.started(directory, *_hollow(1)) as stack:
+        with stacks.started(directory, *_inside(1)) as stack:
             stack.wait_ready()
             ready_s = time.perf_counter() - began_s
-            cpu_s = cpu_seconds(stack.pid)
+            cpu_s = stack.cpu_s()
             _make(stack, f"web-{what.rpartition(' ')[2]}", 1)
             pod_s = time.perf_counter() - began_s
             add, lower = run.figures.add, Better.LOWER
@@ -63,50 +98,66 @@ def _start(run: Run, number: int) -> None:
             runs = Measure(f"start {what}, to a pod that is ready", "s", lower, limit=_START_S)
             add(runs, OURS, pod_s)
             if what.endswith("again"):
-                _idle(run, stack, "idle, one node")
+                _idle(run, OURS, stack, "idle, one node", has_limits=True)
 
 
-def _idle(run: Run, stack: Stack, when: str, *, has_limits: bool = True) -> None:
+def _idle(run: Run, name: str, stack: Stack, when: str, *, has_limits: bool = False) -> None:
+    stack.close()  # servers end connections that are idle for long
     seconds = run.seconds(_IDLE_S)
     time.sleep(seconds)  # what was begun is over by then
-    meter = Meter((stack.pid,))
+    used_s = stack.cpu_s()
     took_s = seconds_of(lambda: time.sleep(seconds))
     percent = Measure(
         f"{when}: CPU", "% of a core", Better.LOWER, limit=_IDLE_PERCENT if has_limits else None
     )
-    run.figures.add(percent, OURS, meter.used_s()[0] / took_s * 100)
+    run.figures.add(percent, name, (stack.cpu_s() - used_s) / took_s * 100)
     rss = Measure(
         f"{when}: memory, rss", "MiB", Better.LOWER, limit=_IDLE_MIB if has_limits else None
     )
-    run.figures.add(rss, OURS, memory(stack.pid).rss_bytes / MIB)
+    run.figures.add(rss, name, stack.memory().rss_bytes / MIB)
 
 
-def _rate(run: Run, stack: Stack, name: str, pods: int) -> None:
-    meter = Meter((stack.pid,))
+def _rate(run: Run, who: str, stack: Stack, name: str, pods: int, where: str) -> None:
+    used_s = stack.cpu_s()
     took_s = seconds_of(lambda: _make(stack, name, pods))
-    what = f"a Deployment of {pods:,}, from its POST until all are ready"
-    run.figures.add(Measure(what, "pods/s", Better.HIGHER), OURS, pods / took_s)
-    cpu = Measure(f"{what}: CPU of all", "ms/pod", Better.LOWER)
-    run.figures.add(cpu, OURS, meter.used_s()[0] / pods * 1e3)
+    what = f"a Deployment of {pods:,}, {where}: from its POST until all are ready"
+    run.figures.add(Measure(what, "pods/s", Better.HIGHER), who, pods / took_s)
+    cpu = Measure(f"a Deployment of {pods:,}, {where}: CPU of all", "ms/pod", Better.LOWER)
+    run.figures.add(cpu, who, (stack.cpu_s() - used_s) / pods * 1e3)
 
 
-def _many(run: Run, stack: Stack, pods: int, at_once: int, nodes: int) -> None:
-    took_s = seconds_of(stack.wait_ready)
-    start = Measure(f"start with {nodes:,} new nodes, to the first answer", "s", Better.LOWER)
-    run.figures.add(start, OURS, took_s)
-    meter = Meter((stack.pid,))
+def _beside(run: Run, name: str, number: int, pods: int, nodes: int) -> None:
+    """Start a control plane with its nodes elsewhere, and make a Deployment."""
     began_s = time.perf_counter()
-    for number in range(pods // at_once):
-        _make(stack, f"many-{number}", at_once)
-    took_s = time.perf_counter() - began_s
-    when = f"{pods:,} pods on {nodes:,} nodes"
-    made = f"{when}, a Deployment of {at_once:,} after the other"
-    run.figures.add(Measure(made, "pods/s", Better.HIGHER), OURS, pods / took_s)
-    cpu = Measure(f"{made}: CPU of all", "ms/pod", Better.LOWER)
-    run.figures.add(cpu, OURS, meter.used_s()[0] / pods * 1e3)
-    _idle(run, stack, f"then idle, {when}", has_limits=False)
-    for kind, value in zip(MEMORY_KINDS, memory(stack.pid), strict=True):
-        run.figures.add(memory_measure(f"with {when}", kind, None), OURS, value / MIB)
+    with _nodes_elsewhere(run, name, f"beside-{number}", nodes) as stack:
+        _make(stack, "first", 1)
+        first_s = time.perf_counter() - began_s
+        what = f"start with {nodes:,} nodes elsewhere, to a pod that is ready"
+        run.figures.add(Measure(what, "s", Better.LOWER), name, first_s)
+        stack.wait_nodes(nodes)
+        _rate(run, name, stack, "web", pods, "nodes elsewhere")
+
+
+def _many(run: Run, name: str, pods: int, at_once: int, nodes: int) -> None:
+    with _nodes_elsewhere(run, name, "many", nodes) as stack:
+        begin_s = time.perf_counter()
+        stack.wait_nodes(nodes)
+        took_s = time.perf_counter() - begin_s
+        until = Measure(f"{nodes:,} new nodes, until all take pods", "s", Better.LOWER)
+        run.figures.add(until, name, took_s)
+        used_s = stack.cpu_s()
+        began_s = time.perf_counter()
+        for number in range(pods // at_once):
+            _make(stack, f"many-{number}", at_once)
+        took_s = time.perf_counter() - began_s
+        when = f"{pods:,} pods on {nodes:,} nodes"
+        made = f"{when}, a Deployment of {at_once:,} after the other"
+        run.figures.add(Measure(made, "pods/s", Better.HIGHER), name, pods / took_s)
+        cpu = Measure(f"{made}: CPU of all", "ms/pod", Better.LOWER)
+        run.figures.add(cpu, name, (stack.cpu_s() - used_s) / pods * 1e3)
+        _idle(run, name, stack, f"then idle, {when}")
+        for kind, value in zip(MEMORY_KINDS, stack.memory(), strict=True):
+            run.figures.add(memory_measure(f"with {when}", kind, None), name, value / MIB)
 
 
 def _make(stack: Stack, name: str, pods: int) -> None:
@@ -120,10 +171,10 @@ def _remove(stack: Stack, name: str) -> None:
     while stack.ask("GET", "/api/v1/namespaces/default/pods?limit=1")["items"]:
         if time.monotonic() > end_s:
             raise RuntimeError(f"pods of {name} are still there after {_LIMIT_S:g} s")
-        time.sleep(0.1)
+        time.sleep(_REMOVED_POLL_S)
 
 
-def _hollow(nodes: int) -> tuple[str, ...]:
+def _inside(nodes: int) -> tuple[str, ...]:
     return ("--without=node", f"--nodes={nodes}", "--log-level=error")
 
 
@@ -144,10 +195,10 @@ def _deployment(name: str, replicas: int) -> dict[str, Any]:
 
 SCENARIO: Final = Scenario(
     "stack",
-    "The stack in one process",
-    "`kvstack up` with hollow nodes",
+    "The whole control plane",
+    "`kvstack up` with hollow nodes, beside the real programs with the same nodes",
     rounds=3,
     play=play,
     sizes=("pods", "many-pods", "nodes"),
-    columns=("kvstack", "-"),
+    columns=("kvstack", "kubernetes, etcd"),
 )

@@ -95,6 +95,9 @@ def test_a_scenario_is_measured(
     assert all(row[each]["rounds"] for row in found["figures"] for each in contenders)
     if name.startswith("api-"):
         assert "No kube-apiserver and etcd were given" in (results / "README.md").read_text()
+    if name == "stack":
+        needed = "kube-apiserver, etcd, kube-scheduler, kube-controller-manager"
+        assert f"Not all of {needed} were given" in (results / "README.md").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
@@ -102,8 +105,8 @@ def test_a_program_to_compare_with_must_be_there() -> None:
     done = bench("--quick", "api-server", "--program", "etcd=/nowhere/etcd")
     assert done.returncode == 2
     assert (
-        "etcd=/nowhere/etcd: not one of kube-apiserver, etcd, kube-scheduler and its file"
-        in done.stderr
+        "etcd=/nowhere/etcd: not one of kube-apiserver, etcd, kube-scheduler,"
+        " kube-controller-manager and its file" in done.stderr
     )
 
 

@@ -22,7 +22,7 @@ import sys
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from typing_extensions import override
 
@@ -34,7 +34,10 @@ _T = TypeVar("_T")
 
 
 class Spare(Coroutine[object, None, None]):
-    """The coroutine of a spare task: it waits for a handler that has begun to wait."""
+    """The coroutine of a spare task: it waits for a handler that has begun to wait.
+
+    `task` is the task until the handler has ended.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -55,7 +58,7 @@ class Spare(Coroutine[object, None, None]):
         self._waits_for: asyncio.Future[Any] | None = None  # not yet returned to the task
         self.on_end: OnEnd | None = None
         # Not by a task factory: an eager one would run the gate here.
-        self.task: Final = asyncio.Task(self, loop=loop, name="http request", context=context)
+        self.task = asyncio.Task(self, loop=loop, name="http request", context=context)
 
     @property
     def is_spent(self) -> bool:
@@ -85,6 +88,7 @@ class Spare(Coroutine[object, None, None]):
     def send(self, value: None, /) -> object:
         if self._coroutine is None:
             if self._is_retired:
+                del self.task
                 raise StopIteration
             return self._gate.__await__().send(None)
         if self._waits_for is not None:
@@ -131,8 +135,11 @@ class Spare(Coroutine[object, None, None]):
             raise StopIteration from None  # on_end has it; nothing awaits the task
 
     def _end(self, error: BaseException | None) -> None:
-        if self.on_end is not None:
-            self.on_end(error)
+        on_end, self.on_end = self.on_end, None
+        # The task has this coroutine: together they would stay until cycles are collected.
+        del self.task
+        if on_end is not None:
+            on_end(error)
 
 
 class Parked:
@@ -152,7 +159,7 @@ class Parked:
 
     @property
     def task(self) -> "asyncio.Task[None]":
-        """The task that runs the rest; made when it is first asked for."""
+        """The task that runs the rest, until that has ended; made when it is first asked for."""
         if self._spare is None:
             assert self._wait is not None, "it waits"
             self.pass_on(self._tasks.make_spare(), _blocking(self._wait))

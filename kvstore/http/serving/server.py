@@ -263,6 +263,7 @@ class HttpServer:
     def _end(self, answer: Answer, error: BaseException | None) -> None:
         """End the answer of a handler that has returned or failed."""
         self._open.pop(answer.call, None)
+        answer.waiting = None  # which has the answer in its `on_end`
         is_cancelled = isinstance(error, asyncio.CancelledError)
         is_too_large = isinstance(error, BodyTooLargeError)
         if answer.state is State.NONE:

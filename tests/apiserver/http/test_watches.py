@@ -424,3 +424,26 @@ def test_a_watch_in_the_place_of_a_list_is_compressed() -> None:
         assert told_of(other) == [("ADDED", "x"), ("ADDED", "y")]
 
     told(story)
+
+
+def test_what_was_sent_to_all_is_not_kept() -> None:
+    """The window holds twenty thousand changes; their events are as long as the objects."""
+
+    async def story(api: Api) -> None:
+        kept, task = api.begin("GET", f"{MAPS}?watch=1")
+        await settled(api, task)
+        window = api.world.config_maps.window
+        since = window.since
+        await make(api, "x")
+        await relabel(api, "x", a="b")
+        await settled(api, task)
+        assert told_of(kept) == [("ADDED", "x"), ("MODIFIED", "x")]
+        assert [each.encodings for each in window.after(since)] == [None, None]
+        past, other = api.begin("GET", f"{MAPS}?watch=1&resourceVersion={since}")
+        await settled(api, other)
+        assert told_of(past) == told_of(kept)
+        for each in (task, other):
+            each.cancel()
+        await asyncio.wait([task, other])
+
+    told(story)

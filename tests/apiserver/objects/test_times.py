@@ -1,5 +1,6 @@
 """Times, durations and ages."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -39,6 +40,36 @@ def test_zones_and_fractions() -> None:
     assert times.canonical_micro_time("2024-05-01T12:00:00.000001-01:00") == (
         "2024-05-01T13:00:00.000001Z"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-05-01T12:00:00.000001Z",
+        "2024-05-01T12:00:00.123456z",
+        "2024-05-01T12:00:00,123456Z",
+        "2024-05-01t12:00:00.123456Z",
+        "2024-05-01T12:00:00.12345\u0663Z",
+        "2024-02-30T12:00:00.000000Z",
+        "2024-05-01T24:00:00.000000Z",
+        "0001-01-01T00:00:00.000000Z",
+        "0001-01-01T00:00:00.000001Z",
+        "2024-05-01T12:00:00.0000001",
+    ],
+)
+def test_micro_times_in_the_usual_form_are_as_others(text: str) -> None:
+    def read_whole() -> str | None:
+        moment = times.parse_micro_time(text)
+        return None if moment.is_zero else times.format_micro_time(moment)
+
+    assert _outcome(lambda: times.canonical_micro_time(text)) == _outcome(read_whole)
+
+
+def _outcome(read: Callable[[], str | None]) -> str | None:
+    try:
+        return read()
+    except times.TimeError as error:
+        return f"refused: {error}"
 
 
 def test_the_zero_time_is_none() -> None:

@@ -34,8 +34,8 @@ class FakeView:
 
     def subscribe(self, resource: GroupResource, callback: Callback, *, field: str = "") -> None:
         def tell(changes: Sequence[Change]) -> None:
-            seen = [Change(_with(new, field), _with(old, field)) for new, old in changes]
-            callback([each for each in seen if each != (None, None)])
+            seen = [(_with(new, field), _with(old, field)) for new, old in changes]
+            callback([Change(*each) for each in seen if each != (None, None)])
 
         self._callbacks.setdefault(resource, []).append(tell)
         tell([Change(each, None) for each in self.list(resource)])

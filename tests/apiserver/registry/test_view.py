@@ -3,8 +3,10 @@
 from typing import Any
 
 import orjson
+import pytest
 
 from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.view import Change, View
 from tests.apiserver.registry.test_collection import collection
 
@@ -50,3 +52,29 @@ def test_who_asks_for_a_field_is_told_of_objects_that_have_it() -> None:
     everything: list[Change] = []
     view.subscribe(PODS, everything.extend)
     assert [each.previous for each in everything] == [None]
+
+
+def test_what_was_before_is_parsed_only_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most changes are of pods, and what concerns them is known from how they are."""
+    pods = collection("pods")
+    view = View(lambda _resource: pods)
+    parsed: list[int] = []
+    parse = Record.parse
+
+    def noting(record: Record) -> dict[str, Any]:
+        parsed.append(record.revision)
+        return parse(record)
+
+    monkeypatch.setattr(Record, "parse", noting)
+    told: list[Change] = []
+    view.subscribe(PODS, told.extend)
+    for revision in (1, 2):
+        body = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","namespace":"a","uid":"u"}}'
+        pods.apply([(revision, "a/x", pods.codec.read("a/x", body, revision))])
+    assert parsed == [1, 2]
+    assert told[1].previous is told[1].previous
+    now, before = told[1]
+    assert parsed == [1, 2, 1]
+    assert now is not None
+    assert before is not None
+    assert (now["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]) == ("2", "1")

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import gc
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
@@ -144,10 +145,11 @@ def test_errors_of_the_first_step_are_raised_and_later_ones_reported() -> None:
             stepper.begin(at_once())
         spare = stepper.begin(later())
         assert spare is not None
+        task = spare.task
         await settle()
         assert [str(error) for error in stepper.ends] == ["'later'"]
-        assert spare.task.done()
-        assert spare.task.exception() is None  # it was told; nobody asks the task
+        assert task.done()
+        assert task.exception() is None  # it was told; nobody asks the task
 
     run(scenario())
 
@@ -180,10 +182,11 @@ def test_cancelling_reaches_what_the_handler_waits_for(*, settled: bool) -> None
         await asyncio.sleep(0)
         if settled:
             await settle()
-        spare.task.cancel()
-        await asyncio.wait([spare.task])
+        task = spare.task
+        task.cancel()
+        await asyncio.wait([task])
         assert seen[-1:] == ["handler"] or (not settled and seen == [])
-        assert spare.task.cancelled()
+        assert task.cancelled()
         assert isinstance(stepper.ends[0], asyncio.CancelledError)
 
     run(scenario())
@@ -199,10 +202,11 @@ def test_cancelling_at_once_is_as_with_any_task() -> None:
         future: asyncio.Future[None] = loop.create_future()
         spare = stepper.begin(handle(future))
         assert spare is not None
-        spare.task.cancel("why")  # before its first step as a task
-        await asyncio.wait([spare.task])
+        task = spare.task
+        task.cancel("why")  # before its first step as a task
+        await asyncio.wait([task])
         assert future.cancelled(), "what it waits for is cancelled, not only the wait"
-        assert spare.task.cancelled()
+        assert task.cancelled()
 
     run(scenario())
 
@@ -263,8 +267,9 @@ def test_one_that_cancels_itself_and_waits_is_cancelled() -> None:
         stepper = Stepper()
         spare = stepper.begin(handle())
         assert spare is not None
-        await asyncio.wait([spare.task])
-        assert spare.task.cancelled()
+        task = spare.task
+        await asyncio.wait([task])
+        assert task.cancelled()
 
     run(scenario())
 
@@ -314,9 +319,10 @@ def test_timeouts_count_from_the_first_line() -> None:
         stepper = Stepper()
         spare = stepper.begin(handle())
         assert spare is not None
-        await asyncio.wait([spare.task])
+        task = spare.task
+        await asyncio.wait([task])
         assert outcomes == ["late", "in time"]
-        assert spare.task.cancelling() == 0
+        assert task.cancelling() == 0
 
     run(scenario())
 
@@ -364,3 +370,24 @@ def test_a_task_factory_is_passed_by_and_nothing_is_left_pending() -> None:
         gc.collect()  # a task destroyed while pending would be a warning, which is an error here
 
     run(scenario())
+
+
+def test_one_that_has_ended_leaves_no_cycle() -> None:
+    async def handle() -> None:
+        await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        stepper = Stepper()
+        spare = stepper.begin(handle())
+        assert spare is not None
+        kept = weakref.ref(spare)
+        del spare
+        await settle()
+        assert stepper.ends == [None]
+        assert kept() is None, "freed at once: nothing is left for the collector"
+
+    gc.disable()
+    try:
+        run(scenario())
+    finally:
+        gc.enable()

@@ -86,9 +86,10 @@ def test_one_that_waits_for_something_else_afterwards_becomes_a_task() -> None:
         assert parked is not None
         wait.set_result(1)
         await settle()
+        task = parked.task
         future.set_result(2)
         await settle()
-        assert seen == [1, 2, parked.task]
+        assert seen == [1, 2, task]
         assert stepper.ends == [None]
 
     told(scenario)
@@ -113,10 +114,11 @@ def test_it_is_cancelled_as_a_task(*, is_answered: bool) -> None:
         assert parked is not None
         if is_answered:
             wait.set_result(1)
-        parked.task.cancel()
-        await asyncio.wait([parked.task])
+        task = parked.task
+        task.cancel()
+        await asyncio.wait([task])
         assert seen == ["cancelled"]
-        assert parked.task.cancelled()
+        assert task.cancelled()
         [error] = stepper.ends
         assert isinstance(error, asyncio.CancelledError)
         assert wait.done()

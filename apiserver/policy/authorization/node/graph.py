@@ -15,7 +15,6 @@ from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.node.references import (
     CLAIMS,
     Key,
-    Obj,
     references_of_pod,
     secrets_of_volume,
 )
@@ -68,21 +67,23 @@ class NodeGraph:
         return volume is not None and node in self._nodes.get(volume[0], ())
 
     def _change_pods(self, changes: Sequence[Change]) -> None:
-        for new, old in changes:
-            pod = new or old
+        for change in changes:
+            new = change.object
+            pod = new or change.previous
             if pod is None:
                 continue
             place = pod["metadata"]["namespace"], pod["metadata"]["name"]
             node = "" if new is None else (new.get("spec") or {}).get("nodeName", "")
-            if new is not None and old is not None and node and _refers_to_the_same(new, old):
-                continue
-            known = self._pods.pop(place, None)
+            now = None if new is None or not node else (node, references_of_pod(new))
+            known = self._pods.get(place)
+            if now == known:
+                continue  # as when its status changed
             if known is not None:
+                del self._pods[place]
                 self._count(*known, -1)
-            if new is not None and node:
-                references = references_of_pod(new)
-                self._pods[place] = node, references
-                self._count(node, references, 1)
+            if now is not None:
+                self._pods[place] = now
+                self._count(*now, 1)
 
     def _change_volumes(self, changes: Sequence[Change]) -> None:
         for new, old in changes:
@@ -129,20 +130,6 @@ def _both(change: Change) -> Iterable[tuple[dict[str, Any], int]]:
         yield change.previous, -1
     if change.object is not None:
         yield change.object, 1
-
-
-def _refers_to_the_same(new: Obj, old: Obj) -> bool:
-    """Tell whether nothing changed that a pod on a node may change of what it refers to."""
-    spec, old_spec = new["spec"], old.get("spec") or {}
-    status, old_status = new.get("status") or {}, old.get("status") or {}
-    return (
-        spec.get("nodeName") == old_spec.get("nodeName")
-        and new["metadata"].get("uid") == old["metadata"].get("uid")
-        and spec.get("ephemeralContainers") == old_spec.get("ephemeralContainers")
-        and status.get("resourceClaimStatuses") == old_status.get("resourceClaimStatuses")
-        and status.get("extendedResourceClaimStatus")
-        == old_status.get("extendedResourceClaimStatus")
-    )
 
 
 def _discard(sets: dict[Key, set[str]], key: Key, name: str) -> None:
