@@ -83,6 +83,15 @@ DEFAULT_PLUGINS: Final = (
 )
 
 
+def _usual_weight(name: str) -> int:
+    made = _FACTORIES[name]({}) if name in _FACTORIES else None
+    return made.default_weight if made is not None and made.scores else 0
+
+
+DEFAULT_WEIGHTS: Final = {name: _usual_weight(name) for name in DEFAULT_PLUGINS}
+"""Of the default plugins; 0: it gives no scores."""
+
+
 class ConfigurationError(ValueError):
     """A configuration that makes no sense; the message says where."""
 
@@ -129,7 +138,7 @@ def profile_of(
             **fit,
             "ignoredResources": [*(fit.get("ignoredResources") or ()), *ignored_resources],
         }
-    everywhere = _everywhere(wanted.get("multiPoint") or {})
+    everywhere = plugins_of(wanted.get("multiPoint") or {})
     made: dict[str, Plugin] = {}
 
     def plugin(each: str) -> Plugin | None:
@@ -174,8 +183,8 @@ def _names(entries: Iterable[Object]) -> dict[str, int]:
     return found
 
 
-def _everywhere(point: Object) -> dict[str, int]:
-    """Return the plugins of all points with their weights; 0: the usual one."""
+def plugins_of(point: Object) -> dict[str, int]:
+    """Return the plugins of a `multiPoint` with their weights; 0: the usual one."""
     enabled = _names(point.get("enabled") or ())
     disabled = {each["name"] for each in point.get("disabled") or ()}
     found: dict[str, int] = {}
