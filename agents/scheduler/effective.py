@@ -64,13 +64,14 @@ def effective(given: Object, kubeconfig: str, election: Object) -> Object:
     kubeconfig: the path that is used if none is given; election: `leaderElection` as it has effect.
     """
     connection = given.get("clientConnection") or {}
+    profiles: list[Object] = given.get("profiles") or [{}]
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "clientConnection": _filled(connection, {**_CONNECTION, "kubeconfig": kubeconfig}),
         "leaderElection": election,
         **{name: _or(given.get(name), usual) for name, usual in _DEFAULTS.items()},
-        "profiles": [_profile(each) for each in given.get("profiles") or ({},)],
+        "profiles": [_profile(each) for each in profiles],
         **({"extenders": given["extenders"]} if given.get("extenders") else {}),
     }
 

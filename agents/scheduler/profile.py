@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from kvstack.agents.scheduler.cycle import Plugin
+from kvstack.agents.scheduler.devices.binding import TIMEOUT_S
 from kvstack.agents.scheduler.plugins.dynamic_resources import DynamicResources
 from kvstack.agents.scheduler.plugins.image_locality import ImageLocality
 from kvstack.agents.scheduler.plugins.inter_pod_affinity import InterPodAffinity
@@ -52,7 +53,7 @@ _FACTORIES: Final[dict[str, Callable[[Args], Plugin]]] = {
     "VolumeZone": lambda _: VolumeZone(),
     "PodTopologySpread": PodTopologySpread,
     "InterPodAffinity": InterPodAffinity,
-    "DynamicResources": lambda _: DynamicResources(),
+    "DynamicResources": DynamicResources,
     "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
     "ImageLocality": lambda _: ImageLocality(),
     "NodeDeclaredFeatures": lambda _: NodeDeclaredFeatures(),
@@ -109,6 +110,12 @@ class Profile:
     """Whether pods may push others away."""
     min_candidates_percentage: int = 10
     min_candidates_absolute: int = 100
+
+    @property
+    def binding_timeout_s(self) -> float:
+        """How long devices of a pod may take to be ready."""
+        found = (each for each in self.filters if isinstance(each, DynamicResources))
+        return next((each.binding_timeout_s for each in found), TIMEOUT_S)
 
     def is_before(self, one: str, other: str) -> bool:
         """Whether a plugin is asked before another; both must filter."""
