@@ -113,6 +113,13 @@ def test_metrics_are_for_who_may_read_them() -> None:
     ]
 
 
+def test_a_token_without_letters_is_none() -> None:
+    reviewer = Reviewer(allowed=False)
+    code, body = ask(pages_of(reviewer), Request("/metrics", " "))
+    assert code == 403
+    assert b"system:anonymous" in body
+
+
 def test_how_it_is_set_up_is_for_who_may_read_it() -> None:
     shown = b'{"componentconfig":{"parallelism":16}}'
     assert ask(pages_of(Reviewer()), Request("/configz", "right")) == (200, shown)

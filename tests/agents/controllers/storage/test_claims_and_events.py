@@ -181,7 +181,7 @@ def test_a_late_claim_takes_any_volume_once_a_node_was_chosen(
 def test_the_newest_default_class_is_given_later() -> None:
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     classes = [
-        storage_class("old", annotations=default),
+        storage_class("an-old-one", annotations=default),
         storage_class("new", annotations=default, creationTimestamp="2025-01-01T00:00:00Z"),
         storage_class("other", creationTimestamp="2026-01-01T00:00:00Z"),
     ]
