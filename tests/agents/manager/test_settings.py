@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.table import CONTROLLERS, controllers
 from kvstack.agents.manager.configuration import FIELDS, shown
 from kvstack.agents.manager.flags import SIGNERS, TABLE, WORKERS
@@ -149,3 +150,9 @@ def test_each_worker_flag_that_upstream_shows_is_shown() -> None:
         "concurrent-disruption-syncs",
         "concurrent-resourceclaim-syncs",
     }
+
+
+def test_how_volumes_are_bound_is_told() -> None:
+    arguments = ("--pvclaimbinder-sync-period=1m", "--enable-dynamic-provisioning=false")
+    assert settings(*arguments).controllers.volumes == VolumeOptions(60.0, provisions=False)
+    assert settings().controllers.volumes == VolumeOptions()
