@@ -57,8 +57,8 @@ def _controllers() -> str:
 def _absent() -> str:
     rows = "".join(f"| `{each.name}` | {each.why} |\n" for each in (*ABSENT, *PARTS_ABSENT))
     return (
-        "## Controllers that are absent\n\n`--controllers` takes their names, and runs nothing. The last"
-        " lacks a part alone.\n\n"
+        "## Controllers that are absent\n\n`--controllers` takes their names, and runs nothing."
+        " The last lacks a part alone.\n\n"
         f"| controller | what is missing |\n|---|---|\n{rows}"
     )
 
