@@ -19,8 +19,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.api_servers import PROGRAMS, SCHEDULER
-from bench import report, summary
 from bench.api_servers import MANAGER, PROGRAMS, SCHEDULER
 from bench.catalogue import SCENARIOS
 from bench.reporting import report, summary

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.api_servers import MANAGER, PROGRAMS, SCHEDULER, contender_of, store_of
-from bench.figures import PEER
+from bench.reporting.figures import PEER
 from bench.run import Run
 from bench.stacks import Access, Stack, process
 from tests.apiserver.support.api_servers import ADMIN_TOKEN, trusting

@@ -39,6 +39,16 @@ class AutoscalerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeOptions:
+    """How volumes and claims are brought together."""
+
+    sync_period_s: float = 15.0
+    """How often claims that wait are looked at."""
+    provisions: bool = True
+    """Whether provisioners are asked for volumes."""
+
+
+@dataclass(frozen=True, slots=True)
 class SignerOptions:
     """A certificate authority in PEM; empty: this signer does not sign."""
 
@@ -71,6 +81,7 @@ class Options:
     signing_duration_s: float = 8760 * 3600.0
     autoscaler: AutoscalerOptions = field(default_factory=AutoscalerOptions)
     nodes: NodeLifecycleOptions = field(default_factory=NodeLifecycleOptions)
+    volumes: VolumeOptions = field(default_factory=VolumeOptions)
     node_ranges: NodeRanges | None = None
     """None: nodes are given no addresses for pods."""
     terminated_pods_max: int = 12500

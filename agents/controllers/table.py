@@ -218,10 +218,10 @@ def _pod_request_cleaner(_options: Options) -> Controller:
     return PodRequestCleaner()
 
 
-def _volume_binder(_options: Options) -> Controller:
+def _volume_binder(options: Options) -> Controller:
     from kvstack.agents.controllers.storage.binder import VolumeBinder
 
-    return VolumeBinder()
+    return VolumeBinder(options.volumes)
 
 
 def _claim_protection(_options: Options) -> Controller:
@@ -427,6 +427,15 @@ ABSENT: Final = (
         ("storage-version-gc",),
     ),
 )
+
+
+PARTS_ABSENT: Final = (
+    Absent(
+        "persistentvolume-binder-controller",
+        "volumes of `hostPath` below `/tmp` are not deleted, and none is recycled (`Recycle`)",
+    ),
+)
+"""What controllers that are here leave out."""
 
 
 class UnknownControllerError(ValueError):

@@ -267,7 +267,13 @@ _OTHER_FLAGS: Final = (
     _ignored("attach-detach-reconcile-sync-period", _VOLUMES, Kind.DURATION, "1m0s"),
     _ignored("disable-attach-detach-reconcile-sync", _VOLUMES, Kind.BOOL, "false"),
     _ignored("disable-force-detach-on-timeout", _VOLUMES, Kind.BOOL, "false"),
-    _ignored("enable-dynamic-provisioning", _VOLUMES, Kind.BOOL, "true"),
+    _live(
+        "enable-dynamic-provisioning",
+        _VOLUMES,
+        Kind.BOOL,
+        "true",
+        "provisioners are asked for the volumes of claims",
+    ),
     _ignored("enable-hostpath-provisioner", _VOLUMES, Kind.BOOL, "false"),
     _ignored("flex-volume-plugin-dir", _VOLUMES, Kind.TEXT),
     _ignored("pv-recycler-increment-timeout-nfs", _VOLUMES, Kind.INT, "30"),
@@ -276,7 +282,13 @@ _OTHER_FLAGS: Final = (
     _ignored("pv-recycler-pod-template-filepath-hostpath", _VOLUMES, Kind.TEXT),
     _ignored("pv-recycler-pod-template-filepath-nfs", _VOLUMES, Kind.TEXT),
     _ignored("pv-recycler-timeout-increment-hostpath", _VOLUMES, Kind.INT, "30"),
-    _ignored("pvclaimbinder-sync-period", _VOLUMES, Kind.DURATION, "15s"),
+    _live(
+        "pvclaimbinder-sync-period",
+        _VOLUMES,
+        Kind.DURATION,
+        "15s",
+        "how often claims that wait are looked at",
+    ),
 )
 
 _WORKER_FLAGS: Final = (

@@ -20,6 +20,7 @@ from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter, TokenBucket
 from kvstack.agents.client.timing import Clock, SystemClock
 from kvstack.agents.controllers.table import controllers
+from kvstack.agents.manager.configuration import shown
 from kvstack.agents.manager.flags import TABLE
 from kvstack.agents.manager.metrics import manager_metrics
 from kvstack.agents.manager.settings import ManagerSettings, manager_settings
@@ -45,7 +46,12 @@ from kvstack.apiserver.server.program import (
     stop_event,
     version_text,
 )
-from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
+from kvstack.apiserver.server.settings.command_line import (
+    Given,
+    UsageError,
+    help_text,
+    read_command_line,
+)
 from kvstore.errors import ConfigError
 from kvstore.logger import Logger
 from kvstore.runtime.log.line_logger import open_logger
@@ -76,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     if settings.process.without_effect:
         log.warning("these flags have no effect here", flags=list(settings.process.without_effect))
     try:
-        return run(lambda: serve(cluster, settings, log), log)
+        return run(lambda: serve(cluster, settings, given, log), log)
     except (ConfigError, KubeconfigError, UnusableKeyError) as error:
         log.fatal("command failed", error=str(error))
         return FAILED
@@ -89,8 +95,11 @@ class _Running:
     manager: Manager | None = None
 
 
-async def serve(cluster: Cluster, settings: ManagerSettings, log: Logger) -> None:
-    """Run controllers until a signal comes; LeaseLostError: another leads."""
+async def serve(cluster: Cluster, settings: ManagerSettings, given: Given, log: Logger) -> None:
+    """Run controllers until a signal comes; LeaseLostError: another leads.
+
+    given: the command line that the settings are of.
+    """
     stop = stop_event()
     keep_log_of_loop(log)
     clock, chance = SystemClock(), SystemRandom().random
@@ -113,6 +122,8 @@ async def serve(cluster: Cluster, settings: ManagerSettings, log: Logger) -> Non
             election = LeaderElection(
                 electing, process.lease, new_identity(), clock, chance, log, process.terms, tell
             )
+        checks = election_checks(election)
+        """Those of controllers are added as soon as they work."""
         users = _users(cluster, settings, api, clock)
         shared = api("shared-informers", _limiter(settings, clock))
 
@@ -126,6 +137,8 @@ async def serve(cluster: Cluster, settings: ManagerSettings, log: Logger) -> Non
                 running.manager = manager = Manager(chosen, users, surroundings)
                 try:
                     await manager.start()
+                    for runner in manager.runners:
+                        checks[runner.controller.identity.name] = _is_there
                     settle()
                     log.info("controllers work", count=len(manager.runners))
                     await asyncio.Event().wait()
@@ -134,17 +147,22 @@ async def serve(cluster: Cluster, settings: ManagerSettings, log: Logger) -> Non
                     await manager.stop()
 
         access = review_access(stack, cluster, process.pages, clock, _AGENT)
-        checks = election_checks(election)
         health = dict.fromkeys(("/healthz", "/livez", "/readyz"), checks)
 
         def metrics() -> bytes:
             leading = election_metrics(election, process.lease.name)
             return render([leading, *manager_metrics(running.manager)])
 
-        await stack.enter_async_context(serving(Pages(access, health, metrics), process.pages))
+        pages = Pages(access, health, metrics, shown(given))
+        await stack.enter_async_context(serving(pages, process.pages))
         if election is not None:
             settle()  # it may wait for days
         await lead_until(stop, lead, election)
+
+
+def _is_there() -> bool:
+    """Whether a controller that was started is well: as upstream, that it is there is all."""
+    return True
 
 
 def _users(

@@ -12,6 +12,7 @@ from kvstack.agents.controllers.options import (
     NodeRanges,
     Options,
     SignerOptions,
+    VolumeOptions,
 )
 from kvstack.agents.controllers.table import UnknownControllerError, check_names
 from kvstack.agents.manager.flags import SIGNERS, WORKERS
@@ -99,6 +100,10 @@ def _options(reader: FlagReader) -> Options:
             reader.float("secondary-node-eviction-rate"),
             reader.int("large-cluster-size-threshold"),
             reader.float("unhealthy-zone-threshold"),
+        ),
+        volumes=VolumeOptions(
+            reader.seconds("pvclaimbinder-sync-period"),
+            reader.flag("enable-dynamic-provisioning"),
         ),
         node_ranges=_node_ranges(reader),
         terminated_pods_max=reader.int("terminated-pod-gc-threshold"),

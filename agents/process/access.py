@@ -92,6 +92,8 @@ class Access:
         if not given.startswith(_BEARER):
             return _NOBODY
         token = given.removeprefix(_BEARER).strip()
+        if not token:
+            return _NOBODY
         now = self._clock.monotonic_s()
         known = self._users.get(token)
         if known is not None and known[1] > now:

@@ -1,11 +1,12 @@
 """The pages of a process: its health and its metrics.
 
-    pages = Pages(access, {"/healthz": checks, …}, read_metrics)
+    pages = Pages(access, {"/healthz": checks, …}, read_metrics, {"componentconfig": {…}})
     async with serving(pages, settings): …
 
     GET /healthz /livez /readyz [?verbose] [&exclude=NAME]    ok, or which check failed
     GET /healthz/NAME …                                       one of the checks
     GET /metrics                                              Prometheus' text
+    GET /configz                                              how the process is set up, as JSON
 
 Who may read which is `access`'s affair.
 """
@@ -36,19 +37,29 @@ _TEXT: Final = (
     ("Content-Type", "text/plain; charset=utf-8"),
     ("X-Content-Type-Options", "nosniff"),
 )
+_JSON: Final = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))
 _METRICS: Final = "/metrics"
+_CONFIGURATION: Final = "/configz"
 
 
 class Pages:
     """Answers requests."""
 
     def __init__(
-        self, access: Access, health: Mapping[str, Checks], read_metrics: Callable[[], bytes]
+        self,
+        access: Access,
+        health: Mapping[str, Checks],
+        read_metrics: Callable[[], bytes],
+        configuration: Mapping[str, object] | None = None,
     ) -> None:
-        """health: page (`/healthz`) → the checks that must hold for it, by name."""
+        """health: page (`/healthz`) → the checks that must hold for it, by name; they may grow.
+
+        configuration: what /configz shows, by name; None: there is no such page.
+        """
         self._access = access
         self._health = health
         self._read_metrics = read_metrics
+        self._configuration = configuration
 
     async def handle(self, request: Request, answer: Answer) -> None:
         """Answer one request."""
@@ -58,6 +69,8 @@ class Pages:
             _refuse(answer, refusal)
         elif path == _METRICS:
             answer.send(200, (("Content-Type", CONTENT_TYPE),), self._read_metrics())
+        elif path == _CONFIGURATION and self._configuration is not None:
+            answer.send(200, _JSON, orjson.dumps(self._configuration))
         elif path in self._health:
             self._tell_health(path, query, answer)
         else:
@@ -131,5 +144,4 @@ def _pair(settings: PageSettings) -> KeyPair:
 
 
 def _refuse(answer: Answer, refusal: ApiError) -> None:
-    headers = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))
-    answer.send(refusal.code, headers, orjson.dumps(refusal.status) + b"\n")
+    answer.send(refusal.code, _JSON, orjson.dumps(refusal.status) + b"\n")

@@ -220,6 +220,13 @@ def _check_preemption(args: Object, path: str) -> None:
         )
 
 
+def _check_devices(args: Object, path: str) -> None:
+    for name in ("filterTimeout", "bindingTimeout"):
+        text = args.get(name)
+        if text is not None and parse_duration(text) <= 0:
+            raise _invalid(f"{path}.{name}", text, "must be greater than 0")
+
+
 def _check_affinity(args: Object, path: str) -> None:
     weight = args.get("hardPodAffinityWeight", 1)
     if not 0 <= weight <= _SHARE_MAX:
@@ -302,6 +309,7 @@ def _check_points(points: Any, path: str) -> None:  # noqa: ANN401
 
 _LIMITS: Final[Mapping[str, Callable[[Object, str], None]]] = {
     "DefaultPreemption": _check_preemption,
+    "DynamicResources": _check_devices,
     "InterPodAffinity": _check_affinity,
     "NodeResourcesBalancedAllocation": _check_balanced,
     "NodeResourcesFit": _check_fit,

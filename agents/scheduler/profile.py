@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from kvstack.agents.scheduler.cycle import Plugin
+from kvstack.agents.scheduler.devices.binding import TIMEOUT_S
 from kvstack.agents.scheduler.plugins.dynamic_resources import DynamicResources
 from kvstack.agents.scheduler.plugins.image_locality import ImageLocality
 from kvstack.agents.scheduler.plugins.inter_pod_affinity import InterPodAffinity
@@ -52,7 +53,7 @@ _FACTORIES: Final[dict[str, Callable[[Args], Plugin]]] = {
     "VolumeZone": lambda _: VolumeZone(),
     "PodTopologySpread": PodTopologySpread,
     "InterPodAffinity": InterPodAffinity,
-    "DynamicResources": lambda _: DynamicResources(),
+    "DynamicResources": DynamicResources,
     "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
     "ImageLocality": lambda _: ImageLocality(),
     "NodeDeclaredFeatures": lambda _: NodeDeclaredFeatures(),
@@ -83,6 +84,15 @@ DEFAULT_PLUGINS: Final = (
 )
 
 
+def _usual_weight(name: str) -> int:
+    made = _FACTORIES[name]({}) if name in _FACTORIES else None
+    return made.default_weight if made is not None and made.scores else 0
+
+
+DEFAULT_WEIGHTS: Final = {name: _usual_weight(name) for name in DEFAULT_PLUGINS}
+"""Of the default plugins; 0: it gives no scores."""
+
+
 class ConfigurationError(ValueError):
     """A configuration that makes no sense; the message says where."""
 
@@ -100,6 +110,12 @@ class Profile:
     """Whether pods may push others away."""
     min_candidates_percentage: int = 10
     min_candidates_absolute: int = 100
+
+    @property
+    def binding_timeout_s(self) -> float:
+        """How long devices of a pod may take to be ready."""
+        found = (each for each in self.filters if isinstance(each, DynamicResources))
+        return next((each.binding_timeout_s for each in found), TIMEOUT_S)
 
     def is_before(self, one: str, other: str) -> bool:
         """Whether a plugin is asked before another; both must filter."""
@@ -129,7 +145,7 @@ def profile_of(
             **fit,
             "ignoredResources": [*(fit.get("ignoredResources") or ()), *ignored_resources],
         }
-    everywhere = _everywhere(wanted.get("multiPoint") or {})
+    everywhere = plugins_of(wanted.get("multiPoint") or {})
     made: dict[str, Plugin] = {}
 
     def plugin(each: str) -> Plugin | None:
@@ -174,8 +190,8 @@ def _names(entries: Iterable[Object]) -> dict[str, int]:
     return found
 
 
-def _everywhere(point: Object) -> dict[str, int]:
-    """Return the plugins of all points with their weights; 0: the usual one."""
+def plugins_of(point: Object) -> dict[str, int]:
+    """Return the plugins of a `multiPoint` with their weights; 0: the usual one."""
     enabled = _names(point.get("enabled") or ())
     disabled = {each["name"] for each in point.get("disabled") or ()}
     found: dict[str, int] = {}

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from bench.api_servers import COLUMNS, SCHEDULER, Contender, contenders
 from bench.loads import kvload
-from bench.figures import OURS, Better, Measure
 from bench.peer_stacks import scheduler_configuration
 from bench.procfs import Meter
 from bench.reporting.figures import OURS, Better, Measure

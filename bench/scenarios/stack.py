@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from bench.procfs import Meter, cpu_seconds, memory
-from bench.reporting.figures import OURS, Better, Measure
 from bench import peer_stacks, stacks
-from bench.figures import OURS, PEER, Better, Measure
+from bench.reporting.figures import OURS, PEER, Better, Measure
 from bench.restarts import MEMORY_KINDS, MIB, memory_measure, seconds_of
 from bench.run import Run, Scenario
 from bench.stacks import Stack

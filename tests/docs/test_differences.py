@@ -6,7 +6,7 @@ Its rows are the tables that the tests and the programs themselves go by.
 import re
 from pathlib import Path
 
-from kvstack.agents.controllers.table import ABSENT
+from kvstack.agents.controllers.table import ABSENT, PARTS_ABSENT
 from kvstack.agents.manager.flags import TABLE as MANAGER_FLAGS
 from kvstack.agents.scheduler.live.command_line import TABLE as SCHEDULER_FLAGS
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag
@@ -55,9 +55,10 @@ def _controllers() -> str:
 
 
 def _absent() -> str:
-    rows = "".join(f"| `{each.name}` | {each.why} |\n" for each in ABSENT)
+    rows = "".join(f"| `{each.name}` | {each.why} |\n" for each in (*ABSENT, *PARTS_ABSENT))
     return (
-        "## Controllers that are absent\n\n`--controllers` takes their names, and runs nothing.\n\n"
+        "## Controllers that are absent\n\n`--controllers` takes their names, and runs nothing."
+        " The last lacks a part alone.\n\n"
         f"| controller | what is missing |\n|---|---|\n{rows}"
     )
 

@@ -54,7 +54,9 @@ def _rules(role: Object, roles: Iterable[Object]) -> list[Object]:
         matches = labels.from_object(selector).matches
         for other in others:
             if matches(other["metadata"].get("labels") or {}):
-                rules += [each for each in other.get("rules") or () if each not in rules]
+                for each in other.get("rules") or ():
+                    if each not in rules:  # one role may have it twice
+                        rules.append(each)
     return rules
 
 

@@ -4,8 +4,8 @@
           └► none: its class's provisioner is asked; or it waits for a pod, or for a volume
 
 Each write is made again by whoever finds it missing, so a bind that breaks off is finished later.
-Volumes are provisioned and deleted by programs of others (CSI). What waits is looked at again every
-15 seconds.
+Volumes are provisioned and deleted by programs of others (CSI). What waits is looked at again from
+time to time.
 
 Keys: `claim/<namespace>/<name>`, `volume/<name>`.
 """
@@ -21,6 +21,7 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
+from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.storage.pod_claims import CLAIMS_INDEX, claims_of_pod
 from kvstack.agents.controllers.storage.volume_rules import (
     BIND_COMPLETED,
@@ -55,7 +56,6 @@ from kvstack.agents.reconcile.plan import (
 
 Object: TypeAlias = dict[str, Any]
 
-_RESYNC_S: Final = 15.0
 _NOT_FOUND: Final = 404
 _PROVISIONERS: Final = (
     "volume.beta.kubernetes.io/storage-provisioner",
@@ -80,8 +80,9 @@ class VolumeBinder(BaseController):
     reads: Sequence[ResourceType] = (PODS, STORAGE_CLASSES)
     indexes: Sequence[Index] = (Index(PODS, CLAIMS_INDEX, claims_of_pod),)
 
-    def __init__(self) -> None:
-        """Watch claims and volumes."""
+    def __init__(self, options: VolumeOptions) -> None:
+        """options: how often what waits is looked at, and whether volumes are provisioned."""
+        self._options: Final = options
         self.identity: Identity = Identity(
             "persistentvolume-binder-controller",
             "persistent-volume-binder",
@@ -107,7 +108,7 @@ class VolumeBinder(BaseController):
             yield from self._bound(claim, view)
             return None
         is_waiting = yield from self._unbound(claim, view)
-        return Again(_RESYNC_S) if is_waiting else None
+        return Again(self._options.sync_period_s) if is_waiting else None
 
     # Claims.
 
@@ -214,6 +215,8 @@ class VolumeBinder(BaseController):
         self, claim: Object, storage_class: Object | None
     ) -> Generator[Step, list[Outcome], None]:
         """Have the provisioner of its class make a volume."""
+        if not self._options.provisions:
+            return
         if storage_class is None:
             text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
             yield [Record(claim, "Warning", "ProvisioningFailed", text)]

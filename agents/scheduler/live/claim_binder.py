@@ -45,14 +45,17 @@ class ClaimBinder:
             if each.allocation is not None:
                 self._known.assume(each.claim, each.allocation)
 
-    async def bind(self, pod: PodInfo, plan: Sequence[Wanted]) -> None:
-        """Allocate and reserve claims, and wait until devices are ready; raises BindingError."""
+    async def bind(self, pod: PodInfo, plan: Sequence[Wanted], timeout_s: float) -> None:
+        """Allocate and reserve claims, and wait until devices are ready; raises BindingError.
+
+        timeout_s: how long they may take, from their allocation on.
+        """
         if not plan:
             return
         try:
             for each in plan:
                 await self._bind_claim(pod, each)
-            await self._until_ready(plan)
+            await self._until_ready(plan, timeout_s)
         except (ApiError, UnreachableError, BindingError) as error:
             raise BindingError(f'running PreBind plugin "DynamicResources": {error}') from error
 
@@ -105,7 +108,7 @@ class ClaimBinder:
         status["reservedFor"] = [*(status.get("reservedFor") or ()), reference]
         await self._api.update(RESOURCE_CLAIMS, claim, subresource="status")
 
-    async def _until_ready(self, plan: Sequence[Wanted]) -> None:
+    async def _until_ready(self, plan: Sequence[Wanted], timeout_s: float) -> None:
         """Wait until conditions of devices are met; raises BindingError."""
         waiting = [
             key_of(each.claim)
@@ -124,7 +127,7 @@ class ClaimBinder:
                     raise BindingError(failed)
                 if allocation_of(claim) is not None and is_ready(claim):
                     break
-                if has_timed_out(claim, self._clock.now_s()):
+                if has_timed_out(claim, self._clock.now_s(), timeout_s):
                     name = claim["metadata"]["name"]
                     raise BindingError(f"device binding timeout: claim={name}")
                 await asyncio.sleep(_POLL_S)

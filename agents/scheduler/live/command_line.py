@@ -15,6 +15,7 @@ from kvstack.agents.process.flag_rows import (
 )
 from kvstack.agents.process.settings import Settings, raise_wrong, read_settings
 from kvstack.apiserver.objects.durations import parse as parse_duration
+from kvstack.apiserver.objects.durations import text as duration_text
 from kvstack.apiserver.server.settings.command_line import Given, read_command_line
 from kvstack.apiserver.server.settings.component_flags import SHORT
 from kvstack.apiserver.server.settings.flag_reader import FlagReader
@@ -44,7 +45,14 @@ TABLE: Final = FlagTable(
             Effect.LIVE,
             "which of equal nodes is taken: roundRobin or heap (upstream's)",
         ),
-        Flag("write-config-to", "Misc", Kind.TEXT, "", Effect.IGNORED),
+        Flag(
+            "write-config-to",
+            "Misc",
+            Kind.TEXT,
+            "",
+            Effect.LIVE,
+            "write the configuration, with all defaults, to this file, and end",
+        ),
         *CLIENT,
         *page_flags(10259),
         *AUTHENTICATION,
@@ -81,6 +89,8 @@ class Flags:
     config: str
     tie_break: TieBreak
     max_unschedulable_s: float
+    written_to: str = ""
+    """A file that the configuration is written to; empty: none."""
     given: frozenset[str] = frozenset()
     """Flags of leader election that the command line names."""
 
@@ -110,6 +120,7 @@ def read_flags(given: Given) -> Flags:
         reader.text("config"),
         tie_break,
         reader.seconds("pod-max-in-unschedulable-pods-duration"),
+        reader.text("write-config-to"),
         given_flags,
     )
 
@@ -147,6 +158,23 @@ def with_election(flags: Flags, config: Mapping[str, Any]) -> Settings:
         raise ConfigError(f"leaderElection: {error}") from error
     elects = settings.elects if elects is None else bool(elects)
     return replace(settings, elects=elects, lease=lease, terms=terms)
+
+
+def election_of(settings: Settings) -> dict[str, Any]:
+    """Return the `leaderElection` of a configuration that says what settings say."""
+    lease, terms = settings.lease, settings.terms
+    times = (
+        ("leaseDuration", terms.duration_s),
+        ("renewDeadline", terms.renew_deadline_s),
+        ("retryPeriod", terms.retry_s),
+    )
+    return {
+        "leaderElect": settings.elects,
+        **{name: duration_text(round(seconds * 1e9)) for name, seconds in times},
+        "resourceLock": "leases",
+        "resourceName": lease.name,
+        "resourceNamespace": lease.namespace,
+    }
 
 
 def _seconds(text: str | None, usual: float) -> float:

@@ -32,10 +32,12 @@ from kvstack.agents.process.leading import (
 from kvstack.agents.process.pages import Checks, Pages, serving
 from kvstack.agents.process.settings import Settings, cluster_of
 from kvstack.agents.scheduler.configuration import Configuration, read_configuration
+from kvstack.agents.scheduler.effective import effective
 from kvstack.agents.scheduler.live.command_line import (
     ABOUT,
     COMMAND,
     TABLE,
+    election_of,
     read_flags,
     read_given,
     with_election,
@@ -78,13 +80,17 @@ def main(arguments: Sequence[str]) -> int:
             max_unschedulable_s=flags.max_unschedulable_s,
         )
         settings = with_election(flags, config)
+        whole = effective(config, settings.kubeconfig, election_of(settings))
+        if flags.written_to:
+            _write(flags.written_to, whole)
+            return 0
         cluster = _cluster(settings, config)
     except (ConfigError, ConfigurationError, KubeconfigError, UsageError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return FAILED
     log = open_logger(("default",), settings.log_level, "json")
     try:
-        return run(lambda: serve(cluster, settings, configuration, log), log)
+        return run(lambda: serve(cluster, settings, configuration, whole, log), log)
     except (ConfigError, KubeconfigError) as error:
         log.fatal("command failed", error=str(error))
         return FAILED
@@ -94,9 +100,13 @@ async def serve(
     cluster: Cluster,
     settings: Settings,
     configuration: Configuration,
+    whole: Object,
     log: Logger,
 ) -> None:
-    """Place pods until a signal comes; LeaseLostError: another leads."""
+    """Place pods until a signal comes; LeaseLostError: another leads.
+
+    whole: the configuration as it is shown.
+    """
     stop = stop_event()
     keep_log_of_loop(log)
     clock, chance = SystemClock(), SystemRandom().random
@@ -126,7 +136,10 @@ async def serve(
 
         access = review_access(stack, cluster, settings.pages, clock, _AGENT)
         pages = Pages(
-            access, _checks(scheduler, election), lambda: _metrics(scheduler, election, settings)
+            access,
+            _checks(scheduler, election),
+            lambda: _metrics(scheduler, election, settings),
+            {"componentconfig": whole},
         )
         await stack.enter_async_context(serving(pages, settings.pages))
         if election is not None:
@@ -158,6 +171,13 @@ def _read_config(path: str) -> Object:
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: it holds no configuration")
     return found
+
+
+def _write(path: str, whole: Object) -> None:
+    try:
+        Path(path).write_text(yaml.safe_dump(whole), "utf-8")
+    except OSError as error:
+        raise ConfigError(f"--write-config-to: {path}: {error.strerror}") from error
 
 
 def _cluster(settings: Settings, config: Object) -> Cluster:

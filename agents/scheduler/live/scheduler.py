@@ -257,7 +257,8 @@ class Scheduler:
         try:
             if wanted or changed:
                 await self._status.nominate(pod, node)
-            await self._claims.bind(pod, wanted)
+            timeout_s = self._config.profiles[pod.spec["schedulerName"]].binding_timeout_s
+            await self._claims.bind(pod, wanted, timeout_s)
             await self._binder.bind_volumes(pod, changed)
             async with self._has_room:
                 began_s = self._clock.monotonic_s()

@@ -4,6 +4,7 @@ A claim that has devices already limits the nodes to those that see them. For th
 looked for on each node that is left; what was found there is part of the decision (`plan_for`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -22,7 +23,7 @@ from kvstack.agents.scheduler.cycle import (
     normalized,
 )
 from kvstack.agents.scheduler.devices.allocator import Allocator, NodeError
-from kvstack.agents.scheduler.devices.binding import has_failed, has_timed_out
+from kvstack.agents.scheduler.devices.binding import TIMEOUT_S, has_failed, has_timed_out
 from kvstack.agents.scheduler.devices.requests import missing_class
 from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.columns import IntArray
@@ -34,6 +35,7 @@ from kvstack.agents.scheduler.snapshot.devices import (
     results_of,
 )
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apiserver.objects.durations import parse
 
 Object: TypeAlias = dict[str, Any]
 
@@ -72,6 +74,11 @@ class DynamicResources(Plugin):
     scores = True
     default_weight = 2
 
+    def __init__(self, args: Mapping[str, Any]) -> None:
+        """args: DynamicResourcesArgs; `filterTimeout` has no effect: searches are cut by steps."""
+        given = args.get("bindingTimeout")
+        self.binding_timeout_s: Final = TIMEOUT_S if given is None else parse(given) / 1e9
+
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:
         pod, devices = cycle.pod, cycle.cluster.devices
@@ -104,7 +111,8 @@ class DynamicResources(Plugin):
             allocation = allocation_of(claim)
             if allocation is None:
                 continue
-            is_usable = not (has_failed(claim) or has_timed_out(claim, devices.now_s))
+            is_late = has_timed_out(claim, devices.now_s, self.binding_timeout_s)
+            is_usable = not (has_failed(claim) or is_late)
             selector = allocation.get("nodeSelector")
             here = cluster.is_valid & is_usable
             if selector is not None:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.table import CONTROLLERS, controllers
+from kvstack.agents.manager.configuration import FIELDS, shown
 from kvstack.agents.manager.flags import SIGNERS, TABLE, WORKERS
 from kvstack.agents.manager.process import main
 from kvstack.agents.manager.settings import ManagerSettings, manager_settings
@@ -125,3 +127,32 @@ def test_the_command_tells_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.startswith("Error: --kubeconfig or --master must be given, or")
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == "Kubernetes v1.37.1\n"
+
+
+def test_the_page_of_the_configuration_shows_flags_at_their_fields() -> None:
+    page = shown(read_command_line(("--node-monitor-period=90s", "--v=2"), "x", TABLE))
+    [(name, found)] = page.items()
+    assert name == "kubecontrollermanager.config.k8s.io"
+    assert found["kind"] == "KubeControllerManagerConfiguration"
+    assert found["KubeCloudShared"]["NodeMonitorPeriod"] == "1m30s"
+    assert found["Generic"]["ClientConnection"]["qps"] == 20.0
+    assert found["Generic"]["Controllers"] == ("*",)
+    assert found["CSRSigningController"]["LegacyUnknownSignerConfiguration"] == {
+        "CertFile": "",
+        "KeyFile": "",
+    }
+
+
+def test_each_worker_flag_that_upstream_shows_is_shown() -> None:
+    """Of one upstream's configuration tells nothing that is known here."""
+    assert len(set(FIELDS.values())) == len(FIELDS)
+    assert set(WORKERS) - set(FIELDS.values()) == {
+        "concurrent-disruption-syncs",
+        "concurrent-resourceclaim-syncs",
+    }
+
+
+def test_how_volumes_are_bound_is_told() -> None:
+    arguments = ("--pvclaimbinder-sync-period=1m", "--enable-dynamic-provisioning=false")
+    assert settings(*arguments).controllers.volumes == VolumeOptions(60.0, provisions=False)
+    assert settings().controllers.volumes == VolumeOptions()

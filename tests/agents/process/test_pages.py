@@ -67,7 +67,7 @@ def pages_of(reviewer: Any, *, well: bool = True) -> Pages:
     checks = {"leaderElection": lambda: well, "other": lambda: True}
     access = Access(reviewer, reviewer, SystemClock(), PageSettings())
     health = dict.fromkeys(("/healthz", "/livez", "/readyz"), checks)
-    return Pages(access, health, lambda: b"numbers")
+    return Pages(access, health, lambda: b"numbers", {"componentconfig": {"parallelism": 16}})
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,32 @@ def test_metrics_are_for_who_may_read_them() -> None:
             "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
         }
     ]
+
+
+def test_a_token_without_letters_is_none() -> None:
+    reviewer = Reviewer(allowed=False)
+    code, body = ask(pages_of(reviewer), Request("/metrics", " "))
+    assert code == 403
+    assert b"system:anonymous" in body
+
+
+def test_how_it_is_set_up_is_for_who_may_read_it() -> None:
+    shown = b'{"componentconfig":{"parallelism":16}}'
+    assert ask(pages_of(Reviewer()), Request("/configz", "right")) == (200, shown)
+    assert ask(pages_of(Reviewer(allowed=False)), Request("/configz"))[0] == 403
+    access = Access(Reviewer(), Reviewer(), SystemClock(), PageSettings())  # type: ignore[arg-type]
+    without = Pages(access, {}, lambda: b"")
+    assert ask(without, Request("/configz", "right"))[0] == 404
+
+
+def test_checks_may_be_added_while_it_serves() -> None:
+    checks = {"leaderElection": lambda: True}
+    access = Access(Reviewer(), Reviewer(), SystemClock(), PageSettings())  # type: ignore[arg-type]
+    pages = Pages(access, {"/healthz": checks}, lambda: b"")
+    checks["job-controller"] = lambda: True
+    body = b"[+]leaderElection ok\n[+]job-controller ok\nhealthz check passed\n"
+    assert ask(pages, Request("/healthz?verbose")) == (200, body)
+    assert ask(pages, Request("/healthz/job-controller", "right")) == (200, b"ok")
 
 
 def test_a_client_certificate_names_a_user() -> None:

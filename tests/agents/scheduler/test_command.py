@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kvstack.agents.client.leader_election import LeaseName
+from kvstack.agents.scheduler.configuration import Configuration, read_configuration
 from kvstack.agents.scheduler.live import process
 from kvstack.agents.scheduler.live.command_line import (
     TABLE,
@@ -87,6 +89,84 @@ def test_the_command_tells_what_is_wrong(
     assert capsys.readouterr().err == 'Error: strict decoding error: unknown field "colour"\n'
     assert process.main([]) == 1
     assert capsys.readouterr().err.startswith("Error: --kubeconfig or --master must be given, or")
+
+
+def test_the_whole_configuration_is_written_and_means_the_same(tmp_path: Path) -> None:
+    given = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "podMaxBackoffSeconds": 20,
+        "leaderElection": {"resourceName": "other"},
+        "profiles": [
+            {
+                "schedulerName": "mine",
+                "plugins": {
+                    "multiPoint": {
+                        "enabled": [{"name": "ImageLocality", "weight": 5}, {"name": "NodeName"}],
+                        "disabled": [{"name": "NodeName"}, {"name": "NodePorts"}],
+                    },
+                    "score": {"disabled": [{"name": "NodeResourcesFit"}]},
+                },
+                "pluginConfig": [
+                    {"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 7}}
+                ],
+            },
+            {"schedulerName": "plain"},
+        ],
+    }
+    config, written = tmp_path / "config.yaml", tmp_path / "whole.yaml"
+    config.write_text(yaml.safe_dump(given))
+    arguments = ["--config", str(config), "--write-config-to", str(written), "--kubeconfig=k"]
+    assert process.main(arguments) == 0
+    whole = yaml.safe_load(written.read_text())
+    assert _told(read_configuration(whole)) == _told(read_configuration(given))
+    assert whole["parallelism"] == 16
+    assert whole["podMaxBackoffSeconds"] == 20
+    assert whole["clientConnection"]["kubeconfig"] == "k"
+    assert whole["leaderElection"] == {
+        "leaderElect": True,
+        "leaseDuration": "15s",
+        "renewDeadline": "10s",
+        "retryPeriod": "2s",
+        "resourceLock": "leases",
+        "resourceName": "other",
+        "resourceNamespace": "kube-system",
+    }
+    mine, plain = whole["profiles"]
+    enabled = mine["plugins"]["multiPoint"]["enabled"]
+    assert {"name": "ImageLocality", "weight": 5} in enabled
+    assert enabled[-1]["name"] == "NodeName"
+    assert {"name": "NodePorts"} in mine["plugins"]["multiPoint"]["disabled"]
+    weights = {each["name"]: each["weight"] for each in plain["plugins"]["multiPoint"]["enabled"]}
+    assert (weights["TaintToleration"], weights["NodePorts"]) == (3, 0)
+    args = {each["name"]: each["args"] for each in mine["pluginConfig"]}
+    assert args["InterPodAffinity"] == {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "InterPodAffinityArgs",
+        "hardPodAffinityWeight": 7,
+        "ignorePreferredTermsOfExistingPods": False,
+    }
+
+
+def _told(configuration: Configuration) -> object:
+    """Return what two configurations that mean the same have in common."""
+    return [
+        (
+            profile.name,
+            [plugin.name for plugin in profile.filters],
+            [(plugin.name, weight) for plugin, weight in profile.scorers],
+            profile.preempts,
+            profile.min_candidates_percentage,
+        )
+        for profile in configuration.profiles.values()
+    ]
+
+
+def test_a_file_that_cannot_be_written_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert process.main(["--write-config-to", str(tmp_path)]) == 1
+    assert "--write-config-to" in capsys.readouterr().err
 
 
 def test_metrics_bear_upstreams_names() -> None:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.scheduler.configuration import DEFAULT
+from kvstack.agents.scheduler.configuration import DEFAULT, read_configuration
 from kvstack.agents.scheduler.devices.allocator import Allocator, NodeError
 from kvstack.agents.scheduler.devices.requests import DeviceError
 from kvstack.agents.scheduler.plugins.dynamic_resources import plan_for, to_deallocate
+from kvstack.agents.scheduler.profile import ConfigurationError
 from kvstack.agents.scheduler.scheduling import Decision, Turn, schedule
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
@@ -386,6 +387,46 @@ def test_a_claim_with_devices_keeps_its_pod_where_they_are_seen() -> None:
     assert freed[0]["metadata"]["name"] == "c"
     here["status"]["reservedFor"] = [{"resource": "pods", "name": "other", "uid": "uid-other"}]
     assert to_deallocate(decide(world, here).cycle) is None
+
+
+@pytest.mark.parametrize(
+    ("args", "age_s", "is_late"),
+    [
+        ({}, 600, False),
+        ({}, 601, True),
+        ({"bindingTimeout": "5s"}, 5, False),
+        ({"bindingTimeout": "5s"}, 6, True),
+    ],
+)
+def test_devices_that_take_too_long_are_not_available(
+    args: Object, age_s: int, *, is_late: bool
+) -> None:
+    result = {
+        "request": "gpu",
+        "driver": DRIVER,
+        "pool": "n0",
+        "device": "d0",
+        "bindingConditions": ["attached"],
+    }
+    allocation = {
+        "allocationTimestamp": "2023-11-14T22:13:20Z",
+        "devices": {"results": [result]},
+    }
+    world = cluster(slice_of("n0", device("d0")))
+    world.devices.set_claim("web/c", {**claim("c", wants()), "status": {"allocation": allocation}})
+    world.devices.now_s = 1_700_000_000.0 + age_s
+    entry = {"name": "DynamicResources", "args": args}
+    profile = read_configuration({"profiles": [{"pluginConfig": [entry]}]}).profiles[PROFILE.name]
+    assert profile.binding_timeout_s == (5.0 if args else 600.0)
+    decision = schedule(pod("c"), world, profile, Turn())
+    assert (decision.node is None) is is_late
+
+
+@pytest.mark.parametrize("name", ["filterTimeout", "bindingTimeout"])
+def test_a_time_that_has_passed_before_it_begins_is_refused(name: str) -> None:
+    entry = {"name": "DynamicResources", "args": {name: "0s"}}
+    with pytest.raises(ConfigurationError, match=f"{name}: Invalid value: 0s"):
+        read_configuration({"profiles": [{"pluginConfig": [entry]}]})
 
 
 def test_nodes_with_better_alternatives_are_better() -> None:

@@ -16,9 +16,10 @@ from kvstack.agents.controllers.cluster.certificates.requests import (
     CLIENT,
     KUBELET_CLIENT,
     KUBELET_SERVING,
+    LEGACY,
 )
 from kvstack.agents.controllers.options import SignerOptions
-from kvstack.agents.reconcile.plan import Action, Create, Delete, Retry, Update
+from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Retry, Update
 from tests.agents.support.plans import Answer, drive, view_of
 
 Object = dict[str, Any]
@@ -197,3 +198,91 @@ def test_old_requests_go(conditions: list[tuple[str, int]], age_s: int, *, goes:
     view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
     asked, _ = drive(Cleaner().reconcile("all", view, NOW_S))
     assert [isinstance(each, Delete) for each in asked] == ([True] if goes else [])
+
+
+DIGITAL_ONLY = ("digital signature",)
+
+
+@pytest.mark.parametrize(
+    ("signer", "given", "text"),
+    [
+        (
+            KUBELET_SERVING,
+            {"organization": "others", "dns": "a.b", "usages": SERVER_USAGES},
+            "subject organization is not system:nodes",
+        ),
+        (KUBELET_SERVING, {"usages": SERVER_USAGES}, "DNS or IP subjectAltName is required"),
+        (KUBELET_SERVING, {"dns": "a.b"}, "usages did not match"),
+        (
+            KUBELET_SERVING,
+            {"dns": "a.b", "name": "n1", "usages": SERVER_USAGES},
+            "subject common name does not begin with system:node: ",
+        ),
+        (CLIENT, {"usages": SERVER_USAGES}, "invalid usage for client certificate: server auth"),
+        (
+            CLIENT,
+            {"usages": DIGITAL_ONLY},
+            "missing required usage for client certificate: client auth",
+        ),
+    ],
+)
+def test_what_each_signer_demands(signer: str, given: Object, text: str) -> None:
+    [_, failed] = sign(request(signer=signer, **given, conditions=APPROVED), signer)["conditions"]
+    assert failed["message"].startswith(text)
+
+
+@pytest.mark.parametrize("signer", [CLIENT, LEGACY])
+def test_other_signers_care_less_for_the_subject(signer: str) -> None:
+    obj = request(signer=signer, name="bob", organization="people", conditions=APPROVED)
+    assert "certificate" in sign(obj, signer)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"conditions": [*APPROVED, {"type": "Denied", "status": "True"}]},
+        {"conditions": [*APPROVED, {"type": "Failed", "status": "True"}]},
+        {"conditions": APPROVED, "certificate": "x"},
+    ],
+)
+def test_what_is_not_approved_or_has_ended_is_not_signed(status: Object) -> None:
+    controller = Signer({KUBELET_CLIENT: authority()}, 7200.0)
+    view = view_of({CERTIFICATE_SIGNING_REQUESTS: [request(**status)]})
+    assert drive(controller.reconcile("r", view, NOW_S)) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("wanted_s", "most_s", "lasts_s"),
+    [
+        (None, 7200.0, 7200),
+        (10000, 7200.0, 7200),
+        (60, 7200.0, 600),
+        (3600, 7200.0, 3600),
+        (40000, 50000.0, 40000 - 300),
+        (200000, 300000.0, 86400),
+    ],
+)
+def test_how_long_a_certificate_lasts(wanted_s: int | None, most_s: float, lasts_s: int) -> None:
+    """A long one is dated back, and ends with its authority at the latest."""
+    obj = request(conditions=APPROVED)
+    obj["spec"]["expirationSeconds"] = wanted_s
+    controller = Signer({KUBELET_CLIENT: authority()}, most_s)
+    view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
+    [written], _ = drive(controller.reconcile("r", view, NOW_S))
+    assert isinstance(written, Update)
+    pem = base64.b64decode(written.obj["status"]["certificate"])
+    found = x509.load_pem_x509_certificate(pem)
+    assert found.not_valid_after_utc == NOW + timedelta(seconds=lasts_s)
+
+
+def test_a_request_whose_certificate_has_ended_goes() -> None:
+    signed = sign(request(conditions=APPROVED), KUBELET_CLIENT)
+    recent = {"type": "Approved", "lastUpdateTime": "2023-11-14T23:13:00Z"}
+    obj = request(conditions=[recent], certificate=signed["certificate"])
+    view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
+    asked, _ = drive(Cleaner().reconcile("all", view, NOW_S + 3599))
+    assert asked == []
+    asked, again = drive(Cleaner().reconcile("all", view, NOW_S + 3601))
+    assert [type(each) for each in asked] == [Delete]
+    assert again == Again(3600.0)

@@ -15,6 +15,7 @@ from kvstack.agents.reconcile.plan import (
     Enqueue,
     Follow,
     Get,
+    Later,
     Patch,
     Retry,
 )
@@ -189,3 +190,42 @@ def test_groups_that_do_not_answer_are_not_gone() -> None:
     follow = asked[1]
     assert isinstance(follow, Follow)
     assert follow.resources == {CONFIG_MAPS}
+
+
+def test_dependents_that_wait_for_each_other_are_let_go() -> None:
+    """b is to be deleted after c, which waits for b: b stops holding its owners."""
+    going = stored("a", deletionTimestamp="t", finalizers=["foregroundDeletion"])
+    child = stored("b")
+    child["metadata"]["ownerReferences"] = [reference("a", blockOwnerDeletion=True)]
+    grandchild = stored("c", "b", deletionTimestamp="t", finalizers=["foregroundDeletion"])
+    world = World(going, child, grandchild)
+    asked, _ = world.look_at("delete/u-b")
+    patch, delete = asked
+    assert isinstance(patch, Patch)
+    assert patch.body == {
+        "metadata": {
+            "ownerReferences": [reference("a", blockOwnerDeletion=False)],
+            "uid": "u-b",
+        }
+    }
+    assert delete == deletion("b", "Foreground")
+
+
+def test_what_is_of_the_cluster_and_claims_an_owner_in_a_namespace_stays() -> None:
+    lost = stored("b", "a")
+    del lost["metadata"]["namespace"]
+    assert World(lost).look_at("delete/u-b") == ([], None)
+
+
+def test_a_finalizer_is_taken_off_although_others_write_too() -> None:
+    going = stored("a", deletionTimestamp="t", finalizers=["foregroundDeletion"])
+    world = World(going)
+    world.refusals[Patch] = refusal(409)
+    asked, _ = world.look_at("delete/u-a")
+    assert [type(each) for each in asked] == [Patch, Patch]
+
+
+def test_a_definition_that_changes_has_the_server_asked_anew() -> None:
+    [watch] = GarbageCollector().watches
+    assert watch.resource == CUSTOM_RESOURCE_DEFINITIONS
+    assert list(watch.keys(None, {"metadata": {"name": "x"}}, VIEW)) == [Later("discovery", 1.0)]

@@ -103,3 +103,41 @@ def test_where_it_cannot_be(zones: str, nodes: list[Object], text: str) -> None:
     found, [message] = hinted(zones, nodes)
     assert set(found) == {"-"}
     assert message.startswith(text)
+
+
+def applied(found: Object, hints: Hints, slices: list[Object], nodes: list[Object]) -> Any:
+    """Return the changes of unchanged slices, and what was told."""
+    changes = Changes()
+    events = hints.apply("n/s", found, "IPv4", changes, slices, nodes)
+    return changes, [(each.type, each.reason, each.message) for each in events]
+
+
+def test_the_automatic_mode_is_told_once_and_when_it_ends() -> None:
+    hints, nodes = Hints(), [node("x", "a"), node("y", "b")]
+    plain = {"metadata": {"name": "e"}, "endpoints": endpoints("aabb")}
+    changes, told = applied(service(**AUTO), hints, [plain], nodes)
+    text = "Topology Aware Hints has been enabled, addressType: IPv4"
+    assert told == [("Normal", "TopologyAwareHintsEnabled", text)]
+    [hinted_slice] = changes.update
+    assert applied(service(**AUTO), hints, [hinted_slice], nodes) == (Changes(), [])
+    changes, told = applied(service(), hints, [hinted_slice], nodes)
+    text = "Topology Aware Hints has been disabled, addressType: IPv4"
+    assert told == [("Warning", "TopologyAwareHintsDisabled", text)]
+    assert not any("hints" in each for each in changes.update[0]["endpoints"])
+
+
+def test_hints_of_a_zone_that_is_gone_are_made_anew() -> None:
+    old = {"metadata": {"name": "e"}, "endpoints": endpoints("aabb")}
+    for each in old["endpoints"]:
+        each["hints"] = {"forZones": [{"name": "gone"}]}
+    nodes = [node("x", "a"), node("y", "b")]
+    changes, _ = applied(service(**AUTO), Hints(), [old], nodes)
+    zones = [each["hints"]["forZones"][0]["name"] for each in changes.update[0]["endpoints"]]
+    assert zones == ["a", "a", "b", "b"]
+
+
+def test_the_annotation_wins() -> None:
+    both = service("PreferClose", **AUTO)
+    found = {"metadata": {"name": "e"}, "endpoints": endpoints("a")}
+    _, [told] = applied(both, Hints(), [found], [node("x", "a")])
+    assert told[1] == "TopologyAwareHintsDisabled"

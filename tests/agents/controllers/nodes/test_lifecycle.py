@@ -200,6 +200,8 @@ def test_a_pod_that_comes_to_a_node_that_is_not_ready_is_unready() -> None:
         world.monitor(0, nodes)
         plan = world.controller.reconcile("pod/n/p", view(nodes, [pod()]), NOW_S)
         assert len(statuses(drive(plan, GONE)[0], PODS)) == count
+        plan = world.controller.reconcile("pod/n/p", view(nodes, [pod("False")]), NOW_S)
+        assert statuses(drive(plan, GONE)[0], PODS) == []
 
 
 # NoExecute.

@@ -11,6 +11,7 @@ from kvstack.agents.client.built_in import (
     STORAGE_CLASSES,
     VOLUME_ATTRIBUTES_CLASSES,
 )
+from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.storage.attributes_classes import AttributesClassProtection
 from kvstack.agents.controllers.storage.binder import MisboundError, VolumeBinder
 from kvstack.agents.controllers.storage.ephemeral_volumes import EphemeralVolumes, NotOwnedError
@@ -21,6 +22,7 @@ from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]
 
+OPTIONS = VolumeOptions()
 SELECTED = {"volume.kubernetes.io/selected-node": "n1"}
 COMPLETED = {"pv.kubernetes.io/bind-completed": "yes"}
 BY_CONTROLLER = {"pv.kubernetes.io/bound-by-controller": "yes"}
@@ -63,6 +65,7 @@ def bound(
     volumes: list[Object],
     classes: list[Object] | None = None,
     pods: list[Object] | None = None,
+    options: VolumeOptions = OPTIONS,
 ) -> tuple[list[Action], Any]:
     """Return what the binder does for a key."""
     view = view_of(
@@ -72,9 +75,9 @@ def bound(
             PODS: pods or [],
             STORAGE_CLASSES: classes or [],
         },
-        VolumeBinder().indexes,
+        VolumeBinder.indexes,
     )
-    return drive(VolumeBinder().reconcile(key, view, 0.0), written)
+    return drive(VolumeBinder(options).reconcile(key, view, 0.0), written)
 
 
 def written(action: Action) -> Answer:
@@ -158,6 +161,12 @@ def test_why_a_claim_waits(
     assert after == Again(15.0)
 
 
+def test_a_claim_that_waits_is_looked_at_as_often_as_told_and_not_provisioned() -> None:
+    given, options = claim(storageClassName="s"), VolumeOptions(30.0, provisions=False)
+    asked, after = bound("claim/n/c", [given], [], [storage_class()], options=options)
+    assert (asked, after) == ([], Again(30.0))
+
+
 def test_a_provisioner_is_told_by_both_annotations() -> None:
     asked, _ = bound("claim/n/c", [claim(storageClassName="s")], [], [storage_class()])
     [changed] = updates(asked)
@@ -181,7 +190,7 @@ def test_a_late_claim_takes_any_volume_once_a_node_was_chosen(
 def test_the_newest_default_class_is_given_later() -> None:
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     classes = [
-        storage_class("old", annotations=default),
+        storage_class("an-old-one", annotations=default),
         storage_class("new", annotations=default, creationTimestamp="2025-01-01T00:00:00Z"),
         storage_class("other", creationTimestamp="2026-01-01T00:00:00Z"),
     ]

@@ -10,6 +10,7 @@ from kvstack.agents.client.built_in import (
     PODS,
     STORAGE_CLASSES,
 )
+from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.storage.binder import VolumeBinder
 from kvstack.agents.controllers.storage.protection import ClaimProtection
 from kvstack.agents.controllers.storage.volume_rules import best_match, misfit
@@ -69,7 +70,7 @@ def world(claims: list[Object], volumes: list[Object], pods: list[Object] | None
         PODS: pods or [],
         STORAGE_CLASSES: [],
     }
-    return view_of(objects, VolumeBinder().indexes)
+    return view_of(objects, VolumeBinder(VolumeOptions()).indexes)
 
 
 def written(action: Action) -> Answer:
@@ -78,7 +79,7 @@ def written(action: Action) -> Answer:
 
 def test_binding_in_four_writes() -> None:
     view = world([claim()], [volume("a")])
-    asked, _ = drive(VolumeBinder().reconcile("claim/n/c", view, 0.0), written)
+    asked, _ = drive(VolumeBinder(VolumeOptions()).reconcile("claim/n/c", view, 0.0), written)
     assert [(each.resource, each.subresource) for each in asked if isinstance(each, Update)] == [
         (PERSISTENT_VOLUMES, ""),
         (PERSISTENT_VOLUMES, "status"),
@@ -94,7 +95,9 @@ def test_binding_in_four_writes() -> None:
 def test_a_bind_that_broke_off_is_finished() -> None:
     reference = {"name": "c", "namespace": "n", "uid": "u-c"}
     half = volume("a", phase="Bound", claimRef=reference)
-    asked, _ = drive(VolumeBinder().reconcile("claim/n/c", world([claim()], [half]), 0.0), written)
+    asked, _ = drive(
+        VolumeBinder(VolumeOptions()).reconcile("claim/n/c", world([claim()], [half]), 0.0), written
+    )
     assert [each.resource for each in asked if isinstance(each, Update)] == [
         PERSISTENT_VOLUME_CLAIMS,
         PERSISTENT_VOLUME_CLAIMS,
@@ -105,10 +108,15 @@ def test_a_lost_volume_is_told_once() -> None:
     bound = claim(volumeName="a")
     bound["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
     bound["status"] = {"phase": "Bound"}
-    asked, _ = drive(VolumeBinder().reconcile("claim/n/c", world([bound], []), 0.0), written)
+    asked, _ = drive(
+        VolumeBinder(VolumeOptions()).reconcile("claim/n/c", world([bound], []), 0.0), written
+    )
     assert [each.reason for each in asked if isinstance(each, Record)] == ["ClaimLost"]
     bound["status"] = {"phase": "Lost"}
-    assert drive(VolumeBinder().reconcile("claim/n/c", world([bound], []), 0.0)) == ([], None)
+    assert drive(VolumeBinder(VolumeOptions()).reconcile("claim/n/c", world([bound], []), 0.0)) == (
+        [],
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +126,9 @@ def test_a_volume_without_its_claim(policy: str, phases: list[str]) -> None:
     """The server is asked whether the claim is really gone."""
     reference = {"name": "c", "namespace": "n", "uid": "u-c"}
     left = volume("a", phase="Bound", claimRef=reference, persistentVolumeReclaimPolicy=policy)
-    asked, _ = drive(VolumeBinder().reconcile("volume/a", world([], [left]), 0.0), written)
+    asked, _ = drive(
+        VolumeBinder(VolumeOptions()).reconcile("volume/a", world([], [left]), 0.0), written
+    )
     assert isinstance(asked[0], Get)
     told = [each.obj["status"]["phase"] for each in asked if isinstance(each, Update)]
     assert told == phases
