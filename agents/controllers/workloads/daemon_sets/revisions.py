@@ -31,8 +31,8 @@ def current_and_old(
     """Return the revision of the template, made if need be, and all others."""
     labelled = yield from _all_labelled(revisions)
     data = history.data_of(daemon_set["spec"]["template"])
-    same = [each for each in labelled if each["data"] == data]
-    old = [each for each in labelled if each["data"] != data]
+    same = [each for each in labelled if history.is_same(each["data"], data)]
+    old = [each for each in labelled if not history.is_same(each["data"], data)]
     number = history.next_number(old)
     if not same:
         return (yield from _made(daemon_set, data, number)), old
@@ -112,7 +112,7 @@ def _made(daemon_set: Object, data: Object, number: int) -> Generator[Step, list
         return outcome.result()
     name = made["metadata"]["name"]
     found = yield from do(Get(CONTROLLER_REVISIONS, meta["namespace"], name))
-    if found["data"] == data:
+    if history.is_same(found["data"], data):
         return found
     fresh = yield from do(Get(DAEMON_SETS, meta["namespace"], meta["name"]))
     status = fresh.get("status") or {}
