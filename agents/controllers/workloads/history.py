@@ -54,7 +54,7 @@ def template_of(revision: Object) -> Object:
     return {name: value for name, value in template.items() if name != "$patch"}
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(one: object, other: object) -> bool:
     """Whether two patches set the same template: members that are null are like none."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(is_same(one.get(name), other.get(name)) for name in one.keys() | other.keys())

@@ -125,7 +125,7 @@ class DaemonSetController(BaseController):
         what = Claim(CONTROLLER_REVISIONS, DAEMON_SETS, daemon_set, selector)
         owned = yield from claim(what, known)
         pods = yield from claim(Claim(PODS, DAEMON_SETS, daemon_set, selector), candidates)
-        current, old = yield from revisions.current_and_old(daemon_set, owned, pods)
+        current, old, pods = yield from revisions.find(daemon_set, owned, pods)
         sync = _Sync(daemon_set, revisions.hash_of(current), pods, view.list(NODES), now_s)
         failure: Exception | None = None
         again_s: float | None = None

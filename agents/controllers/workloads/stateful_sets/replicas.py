@@ -65,7 +65,7 @@ class Replicas:
         self.deleted = 0
         """How many pods of the current revision were ended for the update."""
         self.waits_for_claims = False
-        """Whether pods cannot be made before claims of earlier ones are gone: nothing tells when."""
+        """Whether pods cannot be made yet: claims of earlier ones go, and nothing tells when."""
         by_ordinal = {pods.ordinal_of(pod): pod for pod in members}
         start = pods.start_of(stateful_set)
         self._replicas = [

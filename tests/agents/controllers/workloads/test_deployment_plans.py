@@ -240,8 +240,7 @@ def test_pods_that_are_not_available_go_first() -> None:
 def test_a_replica_set_with_the_template_is_taken_as_the_new_one() -> None:
     running = Running()
     running.settle()
-    meta = {name: value for name, value in running.deployment["metadata"].items()}
-    running.world.change(DEPLOYMENTS, "web", metadata=meta, status={})
+    running.world.change(DEPLOYMENTS, "web", status={})
     running.sync()
     name = running.name_of("img:1")
     running.settle()
