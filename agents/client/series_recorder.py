@@ -4,9 +4,10 @@
     recorder.record(pod, "Warning", "FailedScheduling", "Scheduling", "0/3 nodes are available: …")
     await recorder.flushed()
 
-An event is repeated when type, reason, action and object are the same, whatever its note: within
-six minutes only the first one's series is counted up then. Nobody waits for an event; the newest
-are dropped when thousands wait.
+An event is repeated when type, reason, action and object are the same, whatever its note, and the
+last was less than six minutes ago. The second time makes it a series. Later times are only counted
+here; the server is told every half hour, and when the series is over. Nobody waits for an event;
+the newest are dropped when thousands wait.
 """
 
 import asyncio
@@ -28,20 +29,25 @@ Key: TypeAlias = tuple[str, ...]
 _WAITING_MAX: Final = 10_000
 _REMEMBERED_MAX: Final = 4096
 _SERIES_S: Final = 360.0
+_TOLD_S: Final = 1800.0
 _WRITERS: Final = 16
 _NOTE_BYTES_MAX: Final = 1024
 _NOT_FOUND: Final = 404
 
 
 class _Series:
-    """An event that was written, and how often it happened."""
+    """An event, how often it happened, and how much of that the server was told."""
 
-    __slots__ = ("count", "event", "last_s")
+    __slots__ = ("count", "event", "is_due", "is_written", "last_s", "told", "told_s")
 
     def __init__(self, event: Object, last_s: float) -> None:
         self.event = event
         self.count = 1
         self.last_s = last_s
+        self.told = 0
+        self.told_s = last_s
+        self.is_written = False  # just now
+        self.is_due = False  # once more, after that
 
 
 class SeriesRecorder:
@@ -60,6 +66,7 @@ class SeriesRecorder:
         self._waiting: deque[_Series] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_ns = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def record(self, about: Object, type_: str, reason: str, action: str, note: str) -> None:
         """Record an event about an object."""
@@ -70,20 +77,50 @@ class SeriesRecorder:
         regarding = reference_to(about)
         key = (type_, reason, action, *map(str, regarding.values()))
         series = self._series.get(key)
-        if series is None or now_s - series.last_s > _SERIES_S:
+        if series is not None and now_s - series.last_s >= _SERIES_S:
+            if series.count > series.told:
+                self._write_soon(series)
+            series = None
+        if series is None:
             event = self._event(regarding, type_, reason, action, cut(note), now_s)
             series = self._series[key] = _Series(event, now_s)
             if len(self._series) > _REMEMBERED_MAX:
                 self._series.popitem(last=False)
+            self._write_soon(series)
         else:
             series.count += 1
             series.last_s = now_s
+            if series.count == 2:
+                self._write_soon(series)
+            elif self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(_SERIES_S, self._sweep)
         self._series.move_to_end(key)
+
+    def _write_soon(self, series: _Series) -> None:
         self._waiting.append(series)
         if len(self._tasks) < _WRITERS:
             task = asyncio.get_running_loop().create_task(self._write_all(), name="events")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _sweep(self) -> None:
+        """Tell of the series that are over, and of those that were not told of for long."""
+        now_s = self._clock.now_s()
+        is_any_left = False
+        for key, series in list(self._series.items()):
+            is_over = now_s - series.last_s >= _SERIES_S
+            is_behind = series.count > series.told
+            if is_behind and (is_over or now_s - series.told_s >= _TOLD_S):
+                self._write_soon(series)
+            elif is_behind:
+                is_any_left = True
+            if is_over:
+                del self._series[key]
+            elif series.count > 1:
+                is_any_left = True
+        self._timer = None
+        if is_any_left:
+            self._timer = asyncio.get_running_loop().call_later(_SERIES_S, self._sweep)
 
     async def flushed(self) -> None:
         """Wait until what was recorded is written, or given up."""
@@ -92,6 +129,8 @@ class SeriesRecorder:
 
     async def close(self) -> None:
         """Give up what waits."""
+        if self._timer is not None:
+            self._timer.cancel()
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -124,16 +163,27 @@ class SeriesRecorder:
     async def _write_all(self) -> None:
         while self._waiting:
             series = self._waiting.popleft()
+            if series.is_written:
+                series.is_due = True
+                continue
+            series.is_written = True
             try:
                 await self._write(series)
             except (ApiError, UnreachableError) as error:
                 reason = series.event["reason"]
                 self._logger.warning("an event was refused", reason=reason, error=str(error))
+            series.is_written = False
+            if series.is_due:
+                series.is_due = False
+                self._waiting.append(series)
 
     async def _write(self, series: _Series) -> None:
         event = series.event
         meta = event["metadata"]
-        if series.count == 1:
+        is_first = not series.told
+        series.told, series.told_s = series.count, self._clock.now_s()
+        if is_first:
+            series.told = 1
             await self._api.create(NEW_EVENTS, meta["namespace"], event)
             return
         counted = {"count": series.count, "lastObservedTime": micro_time_text(series.last_s)}
@@ -148,8 +198,7 @@ class SeriesRecorder:
         except ApiError as error:
             if error.code != _NOT_FOUND:
                 raise
-            series.count = 1
-            await self._api.create(NEW_EVENTS, meta["namespace"], event)
+            await self._api.create(NEW_EVENTS, meta["namespace"], {**event, "series": counted})
 
 
 def cut(note: str) -> str:

@@ -1,6 +1,7 @@
 """What the flags of the controller manager say to controllers."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
@@ -90,3 +91,5 @@ class Options:
     mirrored_addresses_max: int = 1000
     unused_token_s: float = 8760 * 3600.0
     """How long tokens in Secrets are kept that nobody uses."""
+    local_zone: tzinfo = UTC
+    """In which schedules are read that name no zone: that of the process."""

@@ -150,7 +150,7 @@ class OwnerKeys:
                 continue
             if controller_of(obj) is not None:
                 seen.update(owner_keys(obj, self._resource.group, self._resource.kind))
-            elif obj is new and not is_deleting(obj):
+            elif obj is new and not is_deleting(obj) and not _is_same_orphan(old, new):
                 seen.update(self._adopters(obj, view))
         return seen
 
@@ -163,6 +163,16 @@ class OwnerKeys:
                 continue  # its own sync says so
             if matches:
                 yield key_of(owner)
+
+
+def _is_same_orphan(old: Object | None, new: Object) -> bool:
+    """Whether an object that nobody controls was so before, with the same labels: who did not take
+    it then does not take it now."""
+    return (
+        old is not None
+        and controller_of(old) is None
+        and old["metadata"].get("labels") == new["metadata"].get("labels")
+    )
 
 
 def claim(

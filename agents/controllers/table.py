@@ -63,12 +63,12 @@ def _jobs(_options: Options) -> Controller:
     return JobController()
 
 
-def _cron_jobs(_options: Options) -> Controller:
+def _cron_jobs(options: Options) -> Controller:
     from zoneinfo import ZoneInfo
 
     from kvstack.agents.controllers.workloads.jobs.cron_jobs import CronJobController
 
-    return CronJobController(ZoneInfo)
+    return CronJobController(ZoneInfo, options.local_zone)
 
 
 def _ttl_after_finished(_options: Options) -> Controller:

@@ -16,6 +16,7 @@ from kvstack.agents.controllers.options import (
 )
 from kvstack.agents.controllers.table import UnknownControllerError, check_names
 from kvstack.agents.manager.flags import SIGNERS, WORKERS
+from kvstack.agents.process.local_zone import local_zone
 from kvstack.agents.process.settings import Settings, raise_wrong, read_settings
 from kvstack.apiserver.server.settings.command_line import Given
 from kvstack.apiserver.server.settings.flag_reader import FlagReader
@@ -111,6 +112,7 @@ def _options(reader: FlagReader) -> Options:
         endpoints_per_slice_max=reader.int("max-endpoints-per-slice"),
         mirrored_addresses_max=reader.int("mirroring-max-endpoints-per-subset"),
         unused_token_s=reader.seconds("legacy-service-account-token-clean-up-period"),
+        local_zone=local_zone(),
     )
 
 

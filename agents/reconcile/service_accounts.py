@@ -23,7 +23,7 @@ _RENEWED_AT: Final = 0.8
 _CONFLICT: Final = 409
 
 
-def _no_limit() -> RateLimiter:
+def _no_limit(_service_account: str) -> RateLimiter:
     return NO_LIMIT
 
 
@@ -112,9 +112,9 @@ class ServiceAccountUsers:
         cluster: Cluster,
         clock: Clock,
         user_agent: str,
-        limiter: Callable[[], RateLimiter] = _no_limit,
+        limiter: Callable[[str], RateLimiter] = _no_limit,
     ) -> None:
-        """api: as a user that may make accounts and their tokens; limiter: of each account."""
+        """api: as a user that may make accounts and their tokens; limiter: of an account."""
         self._limiter = limiter
         self._api = api
         self._cluster = cluster
@@ -124,11 +124,11 @@ class ServiceAccountUsers:
     async def api_of(self, service_account: str) -> Api:
         """Return the API as a service account, or (empty) as the kubeconfig's own user."""
         if not service_account:
-            options = Options(user_agent=self._user_agent, limiter=self._limiter())
+            options = Options(user_agent=self._user_agent, limiter=self._limiter(service_account))
             return Api(connect(self._cluster), options)
         agent = f"{self._user_agent}/system:serviceaccount:kube-system:{service_account}"
         transport = _Renewed(self._api, self._cluster, service_account, self._clock)
-        return Api(transport, Options(user_agent=agent, limiter=self._limiter()))
+        return Api(transport, Options(user_agent=agent, limiter=self._limiter(service_account)))
 
 
 class OneUser:
@@ -138,9 +138,9 @@ class OneUser:
         self,
         cluster: Cluster,
         user_agent: str,
-        limiter: Callable[[], RateLimiter] = _no_limit,
+        limiter: Callable[[str], RateLimiter] = _no_limit,
     ) -> None:
-        """Use the kubeconfig's credentials; limiter: of each controller."""
+        """Use the kubeconfig's credentials; limiter: of a controller, by its account."""
         self._limiter = limiter
         self._cluster = cluster
         self._user_agent = user_agent
@@ -148,5 +148,5 @@ class OneUser:
     async def api_of(self, service_account: str) -> Api:
         """Return the API as the one user."""
         agent = f"{self._user_agent}/{service_account}"
-        options = Options(user_agent=agent, limiter=self._limiter())
+        options = Options(user_agent=agent, limiter=self._limiter(service_account))
         return Api(connect(self._cluster), options)

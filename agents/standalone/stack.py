@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvstack.agents.controllers.table import UnknownControllerError, check_names
 from kvstack.agents.kubelet.hollow.nodes import names_of
+from kvstack.agents.process.local_zone import local_zone
 from kvstack.agents.standalone.parts import CONTROLLERS, NODE, PARTS
 from kvstack.agents.standalone.pod_range import NONE, PREFIX, parse, taken
 from kvstack.apiserver.server.addresses import join_host_port
@@ -344,6 +345,7 @@ def agent_options(own: StackOptions, pods: IPv4Network | None = None) -> "AgentO
             service_account_key=(pki / "sa.key").read_bytes(),
             signers=dict.fromkeys(SIGNERS, signer),
             node_ranges=ranges,
+            local_zone=local_zone(),
         ),
         node=node,
     )

@@ -102,6 +102,8 @@ class DisruptionController(BaseController):
         pod = new or old or {}
         budgets = _budgets_of(pod, view)
         yield from map(key_of, budgets)
+        if new is not None and old is not None and _labels_of(old) != _labels_of(new):
+            yield from map(key_of, _budgets_of(old, view))  # they have one less, maybe
         if new is None:
             return
         wait_s = _stale_in_s(new, self._now_s)
@@ -109,6 +111,11 @@ class DisruptionController(BaseController):
             yield _POD + key_of(new)
         elif wait_s is not None:
             yield Later(_POD + key_of(new), wait_s)
+
+
+def _labels_of(pod: Object) -> Object:
+    found: Object = pod["metadata"].get("labels") or {}
+    return found
 
 
 def _budgets_of(pod: Object, view: View) -> list[Object]:
@@ -119,7 +126,7 @@ def _budgets_of(pod: Object, view: View) -> list[Object]:
             selector = labels.from_object(budget["spec"].get("selector"))
         except labels.SelectorError:
             continue  # its own sync says so
-        if selector.matches(meta.get("labels") or {}):
+        if selector.matches(_labels_of(pod)):
             found.append(budget)
     return sorted(found, key=key_of)
 
@@ -139,11 +146,7 @@ def _sync(budget: Object, world: _Seen) -> Plan:
     view, now_s = world.view, world.now_s
     namespace = budget["metadata"]["namespace"]
     selector = labels.from_object(budget["spec"].get("selector"))
-    pods = [
-        pod
-        for pod in view.list(PODS, namespace)
-        if selector.matches(pod["metadata"].get("labels") or {})
-    ]
+    pods = [pod for pod in view.list(PODS, namespace) if selector.matches(_labels_of(pod))]
     if not pods:
         yield [Record(budget, "Normal", "NoPods", "No matching pods found")]
     try:

@@ -2,9 +2,11 @@
 
     data = data_of(template)
     ordered(revisions)[-1]                        the newest
-    same = [each for each in revisions if each["data"] == data]
+    same = [each for each in revisions if is_same(each["data"], data)]
 
-A revision holds a patch that puts its template back. Templates are equal if these patches are.
+A revision holds a patch that puts its template back. Templates are equal if these patches are, but
+for members that are null: releases before 1.37 wrote `creationTimestamp: null`, and a controller
+that took such a revision for another template would replace all pods.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,6 +52,15 @@ def template_of(revision: Object) -> Object:
     """Return the template that a revision puts back."""
     template = revision["data"]["spec"]["template"]
     return {name: value for name, value in template.items() if name != "$patch"}
+
+
+def is_same(one: object, other: object) -> bool:
+    """Whether two patches set the same template: members that are null are like none."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(is_same(one.get(name), other.get(name)) for name in one.keys() | other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(one == other) and type(one) is type(other)
 
 
 def data_hash(data: Object, collision_count: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import controller_reference, is_deleting
+from kvstack.agents.reconcile.plan import ForeseenError
 from kvstack.apiserver.objects.names import name_is_dns_subdomain
 from kvstack.apiserver.objects.times import parse_time
 
@@ -22,7 +23,7 @@ _NANOSECONDS: Final = 1e9
 _NOTHING: Final[Object] = {}
 
 
-class NoLabelsError(Exception):
+class NoLabelsError(ForeseenError):
     """A template without labels makes no pods."""
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.labels import Selector
+from kvstack.apiserver.objects.labels import Selector, SelectorError
 from kvstack.apiserver.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
@@ -123,7 +123,10 @@ class ReplicaController(BaseController):
         owner = view.get(self._resource, key)
         if owner is None:
             return None
-        selector = self._kind.selector(owner)
+        try:
+            selector = self._kind.selector(owner)
+        except SelectorError:
+            return None  # nothing but a change of its spec could help
         namespace, _ = split_key(key)
         uid = owner["metadata"]["uid"]
         owned = view.by_index(PODS, CONTROLLER_INDEX, uid)

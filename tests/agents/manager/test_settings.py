@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.agents.client.rate_limiter import NO_LIMIT, TokenBucket
 from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.table import CONTROLLERS, controllers
 from kvstack.agents.manager.configuration import FIELDS, shown
 from kvstack.agents.manager.flags import SIGNERS, TABLE, WORKERS
-from kvstack.agents.manager.process import main
+from kvstack.agents.manager.process import limiter_of, main
 from kvstack.agents.manager.settings import ManagerSettings, manager_settings
 from kvstack.apiserver.server.settings.command_line import (
     default_value,
@@ -156,3 +157,37 @@ def test_how_volumes_are_bound_is_told() -> None:
     arguments = ("--pvclaimbinder-sync-period=1m", "--enable-dynamic-provisioning=false")
     assert settings(*arguments).controllers.volumes == VolumeOptions(60.0, provisions=False)
     assert settings().controllers.volumes == VolumeOptions()
+
+
+@pytest.mark.parametrize(
+    ("flags", "account", "burst", "per_second"),
+    [
+        ((), "deployment-controller", 30, 20.0),
+        ((), "", 30, 20.0),
+        (("--kube-api-qps=50", "--kube-api-burst=100"), "job-controller", 100, 50.0),
+        # Those that delete what others have made ask for much more.
+        ((), "namespace-controller", 3000, 400.0),
+        ((), "generic-garbage-collector", 30, 40.0),
+        (("--kube-api-qps=-1",), "namespace-controller", 0, 0.0),
+    ],
+)
+def test_how_fast_a_controller_may_ask(
+    flags: tuple[str, ...], account: str, burst: int, per_second: float
+) -> None:
+    limiter = limiter_of(settings("--kubeconfig=x", *flags), HandClock(), account)
+    if not per_second:
+        assert limiter is NO_LIMIT
+        return
+    assert isinstance(limiter, TokenBucket)
+    assert [limiter.wait_s() for _ in range(burst)] == [0.0] * burst
+    assert limiter.wait_s() == pytest.approx(1 / per_second)
+
+
+class HandClock:
+    """A clock that stands still."""
+
+    def now_s(self) -> float:
+        return 0.0
+
+    def monotonic_s(self) -> float:
+        return 0.0

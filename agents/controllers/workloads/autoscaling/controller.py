@@ -30,6 +30,7 @@ from kvstack.agents.reconcile.plan import (
     Again,
     BackOff,
     BaseController,
+    ForeseenError,
     Get,
     Identity,
     Later,
@@ -58,7 +59,7 @@ _HAS_SCALE: Final = "the HPA controller was able to get the target's current sca
 _IS_ZERO: Final = "scaling is disabled since the replica count of the target is zero"
 
 
-class AutoscalingError(Exception):
+class AutoscalingError(ForeseenError):
     """Nothing could be done; it was told in events and conditions."""
 
 

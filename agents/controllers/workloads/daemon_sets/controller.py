@@ -11,11 +11,13 @@ from kvstack.agents.client.built_in import CONTROLLER_REVISIONS, DAEMON_SETS, NO
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.controllers.nodes.lifecycle import PODS_OF_NODE, nodes_of_pod
 from kvstack.agents.controllers.ownership import (
     CONTROLLER_INDEX,
     Claim,
     OwnerKeys,
     claim,
+    controller_of,
     controller_values,
     is_deleting,
     orphans_value,
@@ -91,6 +93,7 @@ class DaemonSetController(BaseController):
     reads: Sequence[ResourceType] = (CONTROLLER_REVISIONS,)
     indexes: Sequence[Index] = (
         Index(PODS, CONTROLLER_INDEX, controller_values),
+        Index(PODS, PODS_OF_NODE, nodes_of_pod),
         Index(CONTROLLER_REVISIONS, CONTROLLER_INDEX, controller_values),
     )
     workers = 2
@@ -125,7 +128,7 @@ class DaemonSetController(BaseController):
         what = Claim(CONTROLLER_REVISIONS, DAEMON_SETS, daemon_set, selector)
         owned = yield from claim(what, known)
         pods = yield from claim(Claim(PODS, DAEMON_SETS, daemon_set, selector), candidates)
-        current, old = yield from revisions.current_and_old(daemon_set, owned, pods)
+        current, old, pods = yield from revisions.find(daemon_set, owned, pods)
         sync = _Sync(daemon_set, revisions.hash_of(current), pods, view.list(NODES), now_s)
         failure: Exception | None = None
         again_s: float | None = None
@@ -387,12 +390,12 @@ def _keys_of_node(old: Object | None, new: Object | None, view: View) -> Iterabl
         return [key_of(each) for each in view.list(DAEMON_SETS)]
     if old is not None and _placing(old) == _placing(new):
         return []
-    name = new["metadata"]["name"]
+    owners = map(controller_of, view.by_index(PODS, PODS_OF_NODE, new["metadata"]["name"]))
+    there = {owner["uid"] for owner in owners if owner is not None}
     keys = []
     for daemon_set in view.list(DAEMON_SETS):
         decision = Placement(daemon_set["spec"]["template"]).on(new)
-        pods = view.by_index(PODS, CONTROLLER_INDEX, daemon_set["metadata"]["uid"])
-        is_there = any(pod["spec"].get("nodeName") == name for pod in pods)
+        is_there = daemon_set["metadata"]["uid"] in there
         misplaced = (daemon_set.get("status") or {}).get("numberMisscheduled", 0)
         if is_there:
             is_concerned = not decision.may_stay or misplaced > 0

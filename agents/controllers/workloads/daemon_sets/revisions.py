@@ -1,7 +1,7 @@
 """The history of a DaemonSet's templates: one revision for each, the current one the newest."""
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.built_in import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
 from kvstack.agents.controllers.workloads import history
@@ -25,21 +25,32 @@ _CONFLICT: Final = 409
 _MERGE: Final = "application/merge-patch+json"
 
 
-def current_and_old(
-    daemon_set: Object, revisions: Sequence[Object], pods: Sequence[Object]
-) -> Generator[Step, list[Outcome], tuple[Object, list[Object]]]:
+class Found(NamedTuple):
+    """The revisions of a DaemonSet."""
+
+    current: Object
+    old: list[Object]
+    pods: list[Object]
+    """As they are labelled now."""
+
+
+def find(
+    daemon_set: Object, revisions: Sequence[Object], pods: list[Object]
+) -> Generator[Step, list[Outcome], Found]:
     """Return the revision of the template, made if need be, and all others."""
     labelled = yield from _all_labelled(revisions)
     data = history.data_of(daemon_set["spec"]["template"])
-    same = [each for each in labelled if each["data"] == data]
-    old = [each for each in labelled if each["data"] != data]
+    same = [each for each in labelled if history.is_same(each["data"], data)]
+    old = [each for each in labelled if not history.is_same(each["data"], data)]
     number = history.next_number(old)
     if not same:
-        return (yield from _made(daemon_set, data, number)), old
-    current = yield from _only(history.ordered(same), pods)
+        return Found((yield from _made(daemon_set, data, number)), old, pods)
+    current = history.ordered(same)[-1]
+    if len(same) > 1:
+        pods = yield from _keep_one(current, same, pods)
     if current["revision"] < number:
         current = yield from do(Update(CONTROLLER_REVISIONS, {**current, "revision": number}))
-    return current, old
+    return Found(current, old, pods)
 
 
 def hash_of(revision: Object) -> str:
@@ -50,7 +61,7 @@ def hash_of(revision: Object) -> str:
 
 def surplus(old: Sequence[Object], pods: Sequence[Object], limit: int) -> list[Delete]:
     """Return the deletions of the oldest revisions beyond a limit that no pod has."""
-    live = {(pod["metadata"].get("labels") or {}).get(REVISION_LABEL) for pod in pods}
+    live = set(map(_label_of, pods))
     unused = [each for each in history.ordered(old) if hash_of(each) not in live]
     return [
         Delete(CONTROLLER_REVISIONS, each["metadata"]["namespace"], each["metadata"]["name"])
@@ -73,13 +84,14 @@ def _all_labelled(
     return [*labelled, *(yield from do_all(updates))]
 
 
-def _only(same: Sequence[Object], pods: Sequence[Object]) -> Generator[Step, list[Outcome], Object]:
-    """Keep the newest of revisions of one template, and give its label to the pods."""
-    kept = same[-1]
-    if len(same) == 1:
-        return kept
+def _keep_one(
+    kept: Object, same: Sequence[Object], pods: Sequence[Object]
+) -> Generator[Step, list[Outcome], list[Object]]:
+    """Keep one of the revisions of a template, and return the pods, those of it with its label."""
     hashed = hash_of(kept)
-    yield from do_all(
+    doubles = {hash_of(each) for each in same} - {hashed}
+    others = [pod for pod in pods if _label_of(pod) in doubles]
+    labelled = yield from do_all(
         [
             Patch(
                 PODS,
@@ -88,17 +100,22 @@ def _only(same: Sequence[Object], pods: Sequence[Object]) -> Generator[Step, lis
                 {"metadata": {"labels": {REVISION_LABEL: hashed}}},
                 _MERGE,
             )
-            for pod in pods
-            if (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) != hashed
+            for pod in others
         ]
     )
     yield from do_all(
         [
             Delete(CONTROLLER_REVISIONS, each["metadata"]["namespace"], each["metadata"]["name"])
-            for each in same[:-1]
+            for each in same
+            if each is not kept
         ]
     )
-    return kept
+    return [*(pod for pod in pods if _label_of(pod) not in doubles), *labelled]
+
+
+def _label_of(pod: Object) -> str:
+    hashed: str = (pod["metadata"].get("labels") or {}).get(REVISION_LABEL, "")
+    return hashed
 
 
 def _made(daemon_set: Object, data: Object, number: int) -> Generator[Step, list[Outcome], Object]:
@@ -112,7 +129,7 @@ def _made(daemon_set: Object, data: Object, number: int) -> Generator[Step, list
         return outcome.result()
     name = made["metadata"]["name"]
     found = yield from do(Get(CONTROLLER_REVISIONS, meta["namespace"], name))
-    if found["data"] == data:
+    if history.is_same(found["data"], data):
         return found
     fresh = yield from do(Get(DAEMON_SETS, meta["namespace"], meta["name"]))
     status = fresh.get("status") or {}

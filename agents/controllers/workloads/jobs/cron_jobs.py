@@ -28,6 +28,7 @@ from kvstack.agents.reconcile.plan import (
     BaseController,
     Create,
     Delete,
+    ForeseenError,
     Get,
     Identity,
     Index,
@@ -48,6 +49,7 @@ from kvstack.apiserver.objects.text.go_text import quote
 Object: TypeAlias = dict[str, Any]
 ZoneOf: TypeAlias = Callable[[str], tzinfo]
 """Returns the zone of a name; raises KeyError (or a kind of it) for one that there is not."""
+ScheduleOf: TypeAlias = Callable[[Object], tuple[Schedule, tzinfo]]
 
 _SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _CONFLICT: Final = 409
@@ -69,9 +71,10 @@ class CronJobController(BaseController):
     identity = Identity("cronjob-controller", "cronjob-controller", "cronjob-controller")
     indexes: Sequence[Index] = (Index(JOBS, CONTROLLER_INDEX, controller_values),)
 
-    def __init__(self, zone_of: ZoneOf) -> None:
-        """zone_of: the time zones there are."""
+    def __init__(self, zone_of: ZoneOf, local_zone: tzinfo = UTC) -> None:
+        """zone_of: the time zones there are; local_zone: of schedules that name none."""
         self._zone_of = zone_of
+        self._local_zone = local_zone
         self.watches: Sequence[Watch] = (
             Watch(CRON_JOBS, self._keys_of_cron_job),
             Watch(JOBS, _keys_of_job),
@@ -85,7 +88,7 @@ class CronJobController(BaseController):
         if cron_job is None:
             return None
         jobs = view.by_index(JOBS, CONTROLLER_INDEX, cron_job["metadata"]["uid"])
-        return (yield from _Sync(cron_job, jobs, self._zone_of, now_s).run())
+        return (yield from _Sync(cron_job, jobs, self._schedule, self._zone_of, now_s).run())
 
     def _keys_of_cron_job(
         self, old: Object | None, new: Object | None, view: View
@@ -93,7 +96,7 @@ class CronJobController(BaseController):
         """A new schedule counts from its next time on."""
         if old is not None and new is not None and _when(old) != _when(new):
             try:
-                schedule, zone = _schedule(new, self._zone_of)
+                schedule, zone = self._schedule(new)
             except (ScheduleError, KeyError):
                 yield key_of(new)
                 return
@@ -103,17 +106,32 @@ class CronJobController(BaseController):
             return
         yield key_of(new or old or {})
 
+    def _schedule(self, cron_job: Object) -> tuple[Schedule, tzinfo]:
+        """Return schedule and zone; raises ScheduleError, and KeyError for an unknown zone."""
+        text, zone_name = _when(cron_job)
+        zone = self._zone_of(zone_name) if zone_name else self._local_zone
+        schedule = parse(text)
+        if schedule.zone != LOCAL:
+            zone = self._zone_of(schedule.zone)
+        return schedule, zone
+
 
 class _Sync:
     """One CronJob with its Jobs."""
 
     def __init__(
-        self, cron_job: Object, jobs: Sequence[Object], zone_of: ZoneOf, now_s: float
+        self,
+        cron_job: Object,
+        jobs: Sequence[Object],
+        schedule_of: ScheduleOf,
+        zone_of: ZoneOf,
+        now_s: float,
     ) -> None:
         self._cron_job = cron_job
         self._spec: Object = cron_job["spec"]
         self._status: Object = dict(cron_job.get("status") or {})
         self._jobs = jobs
+        self._schedule_of = schedule_of
         self._zone_of = zone_of
         self._now_s = now_s
 
@@ -214,7 +232,7 @@ class _Sync:
             return None
         zone_name = self._spec.get("timeZone")
         try:
-            schedule, zone = _schedule(self._cron_job, self._zone_of)
+            schedule, zone = self._schedule_of(self._cron_job)
         except KeyError:
             text = f"invalid timeZone: {quote(str(zone_name))}: unknown time zone {zone_name}"
             yield [self._record("Warning", "UnknownTimeZone", text)]
@@ -262,7 +280,7 @@ class _Sync:
         if deadline_s is not None and moment + deadline_s < self._now_s:
             when = datetime.fromtimestamp(moment, UTC).strftime("%a, %d %b %Y %H:%M:%S +0000")
             text = f"Missed scheduled time to start a job: {when}"
-            yield [self._record("Warning", "MissSchedule", text.replace("+0000", "UTC"))]
+            yield [self._record("Warning", "MissSchedule", text)]
             return None
         name = self._job_name(moment)
         if any(each.get("name") == name for each in self._active):
@@ -343,7 +361,7 @@ class _Sync:
         }
 
 
-class ReplaceError(Exception):
+class ReplaceError(ForeseenError):
     """A Job that another was to take the place of is still there."""
 
 
@@ -355,16 +373,6 @@ def _keys_of_job(old: Object | None, new: Object | None, view: View) -> Iterator
 
 def _when(cron_job: Object) -> tuple[str, str | None]:
     return cron_job["spec"]["schedule"], cron_job["spec"].get("timeZone")
-
-
-def _schedule(cron_job: Object, zone_of: ZoneOf) -> tuple[Schedule, tzinfo]:
-    """Return the schedule and its zone; raises ScheduleError, and KeyError for an unknown zone."""
-    text, zone_name = _when(cron_job)
-    zone = zone_of(zone_name) if zone_name else UTC
-    schedule = parse(text)
-    if schedule.zone != LOCAL:
-        zone = zone_of(schedule.zone)
-    return schedule, zone
 
 
 def _earliest_s(cron_job: Object) -> float:

@@ -39,6 +39,7 @@ from kvstack.agents.reconcile.plan import (
     Index,
     Outcome,
     Plan,
+    Retry,
     Step,
     Update,
     View,
@@ -112,6 +113,8 @@ class StatefulSetController(BaseController):
         yield from do_all(history.surplus(revisions, live, limit))
         if failure is not None:
             raise failure
+        if replicas.waits_for_claims:
+            return Retry("claims of earlier pods are still there")
         return _again(stateful_set, status, members, now_s)
 
 
@@ -136,7 +139,7 @@ def _update_revision(
     """Return the revision of the template, made or numbered anew if need be, and collisions."""
     collisions: int = (stateful_set.get("status") or {}).get("collisionCount", 0)
     data = history.data_of(stateful_set["spec"]["template"])
-    equal = [each for each in revisions if each["data"] == data]
+    equal = [each for each in revisions if history.is_same(each["data"], data)]
     if equal and equal[-1] is revisions[-1]:
         return revisions[-1], collisions
     number = history.next_number(revisions)
@@ -152,7 +155,7 @@ def _update_revision(
             return outcome.result(), collisions
         name = made["metadata"]["name"]
         found = yield from do(Get(CONTROLLER_REVISIONS, namespace, name))
-        if found["data"] == data:
+        if history.is_same(found["data"], data):
             return found, collisions
         collisions += 1
 
@@ -197,10 +200,13 @@ def _set_count(status: Object, name: str, count: int) -> None:
 
 
 def _completed(stateful_set: Object, status: Object) -> Object:
-    """Return a status in which a finished update is the current revision."""
+    """Return a status in which a finished rolling update is the current revision."""
     replicas = pods.replicas_of(stateful_set)
     counts = ("updatedReplicas", "readyReplicas", "replicas")
-    if all(status.get(name, 0) == replicas for name in counts):
+    strategy = stateful_set["spec"].get("updateStrategy") or {}
+    if strategy.get("type") == "RollingUpdate" and all(
+        status.get(name, 0) == replicas for name in counts
+    ):
         _set_count(status, "currentReplicas", status.get("updatedReplicas", 0))
         status["currentRevision"] = status["updateRevision"]
     return status

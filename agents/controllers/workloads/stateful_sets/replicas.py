@@ -18,6 +18,7 @@ from kvstack.agents.controllers.workloads.stateful_sets import claims, pods
 from kvstack.agents.reconcile.plan import (
     Create,
     Delete,
+    ForeseenError,
     Outcome,
     Record,
     SlowStart,
@@ -37,7 +38,7 @@ _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 
 
-class ClaimError(Exception):
+class ClaimError(ForeseenError):
     """Claims of a pod could not be made."""
 
 
@@ -63,6 +64,8 @@ class Replicas:
         self._strategy: Object = spec.get("updateStrategy") or {}
         self.deleted = 0
         """How many pods of the current revision were ended for the update."""
+        self.waits_for_claims = False
+        """Whether pods cannot be made yet: claims of earlier ones go, and nothing tells when."""
         by_ordinal = {pods.ordinal_of(pod): pod for pod in members}
         start = pods.start_of(stateful_set)
         self._replicas = [
@@ -124,6 +127,7 @@ class Replicas:
         yield from self._delete([pod for pod in ended if not is_deleting(pod)])
         missing = [pod for pod in members if not pods.is_created(pod)]
         ready_to_make = [pod for pod in missing if not self._is_blocked(pod)]
+        self.waits_for_claims |= len(ready_to_make) < len(missing)
         yield from self._create(ready_to_make)
         if self._is_ordered and (ended or missing):
             return True

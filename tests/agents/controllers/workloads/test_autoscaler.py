@@ -1,5 +1,6 @@
 """Autoscalers read metrics, and scale their targets."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ from kvstack.agents.client.discovery import Discovery, Served
 from kvstack.agents.controllers.conditions import find
 from kvstack.agents.controllers.options import AutoscalerOptions
 from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
-from kvstack.agents.controllers.workloads.autoscaling.controller import AutoscalerController
+from kvstack.agents.controllers.workloads.autoscaling.controller import (
+    AutoscalerController,
+    AutoscalingError,
+)
 from kvstack.agents.controllers.workloads.autoscaling.metrics import (
     FailedMetricError,
     Target,
@@ -20,7 +24,17 @@ from kvstack.agents.controllers.workloads.autoscaling.proportions import (
     Readiness,
     Tolerances,
 )
-from kvstack.agents.reconcile.plan import Action, Again, Discover, Get, ListLive, Record, Update
+from kvstack.agents.reconcile.plan import (
+    Action,
+    Again,
+    Discover,
+    Get,
+    Later,
+    ListLive,
+    Record,
+    Update,
+)
+from kvstack.apiserver.objects.status import ApiError
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]
@@ -183,12 +197,20 @@ def test_what_cannot_be_read_is_told() -> None:
         drive(propose({"type": "Odd"}, _target()))
 
 
-def _round(usage: Answer, **spec: Any) -> tuple[list[Action], Any]:
+SCALE = {
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {"replicas": 2},
+    "status": {"replicas": 2, "selector": "app=web"},
+}
+
+
+def _autoscaler(name: str = "web", *, status: Object | None = None, **spec: Any) -> Object:
     metric = {"name": "cpu", "target": {"averageUtilization": 50}}
-    autoscaler = {
+    return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "web", "namespace": "default", "generation": 1},
+        "metadata": {"name": name, "namespace": "default", "generation": 1},
+        "status": status or {},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "maxReplicas": 10,
@@ -196,13 +218,26 @@ def _round(usage: Answer, **spec: Any) -> tuple[list[Action], Any]:
             **spec,
         },
     }
-    scale = {
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"replicas": 2},
-        "status": {"replicas": 2, "selector": "app=web"},
-    }
+
+
+def _round(
+    usage: Answer,
+    *,
+    scale: Answer = SCALE,
+    updated: Answer = None,
+    status: Object | None = None,
+    asked: list[Action] | None = None,
+    **spec: Any,
+) -> tuple[list[Action], Any]:
+    """Carry one round out; updated: the answer to the new scale, where it is another; asked: what
+    was asked is added there, also of a round that fails."""
+    autoscaler = _autoscaler(status=status, **spec)
 
     def answer(action: Action) -> Answer:
+        if asked is not None:
+            asked.append(action)
+        if updated is not None and isinstance(action, Update) and action.subresource == "scale":
+            return updated
         match action:
             case Discover():
                 return {"found": FOUND}
@@ -270,3 +305,170 @@ def test_kinds_are_asked_for_now_and_then() -> None:
     assert [asked(0.0), asked(29.0), asked(31.0)] == [1, 0, 1]
     with pytest.raises(UnknownKindError):
         asked(0.0, "Other")
+
+
+def _replicas(count: int, selector: str = "app=web") -> Object:
+    status = {"replicas": count, "selector": selector}
+    return {**SCALE, "spec": {"replicas": count}, "status": status}
+
+
+ZERO = [{"type": "ScaledToZero", "status": "True"}]
+OUTER = [
+    {
+        "type": "External",
+        "external": {"metric": {"name": "queue"}, "target": {"averageValue": "10"}},
+    }
+]
+
+
+AT_ONCE = {
+    "stabilizationWindowSeconds": 0,
+    "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+}
+
+
+def _queue(length: str) -> Object:
+    return {"items": [{"value": length}]}
+
+
+@pytest.mark.parametrize(
+    ("round_", "condition", "event"),
+    [
+        (
+            {"scale": refusal(404, "gone")},
+            ("AbleToScale", "False", "FailedGetScale"),
+            ("FailedGetScale", "gone"),
+        ),
+        (
+            {"scale": _replicas(2, "")},
+            ("ScalingActive", "False", "InvalidSelector"),
+            ("SelectorRequired", "selector is required"),
+        ),
+        (
+            {"scale": _replicas(2, "a in (")},
+            ("ScalingActive", "False", "InvalidSelector"),
+            ("InvalidSelector", "couldn't convert selector"),
+        ),
+        (
+            {"updated": refusal(403, "no")},
+            ("AbleToScale", "False", "FailedUpdateScale"),
+            (
+                "FailedRescale",
+                "New size: 4; reason: cpu resource utilization (percentage of request) above"
+                " target; error: no",
+            ),
+        ),
+        ({"scale": _replicas(0)}, ("ScalingActive", "False", "ScalingDisabled"), None),
+        # Only a target that was brought to zero here is raised again.
+        (
+            {"scale": _replicas(0), "minReplicas": 0, "metrics": OUTER, "usage": _queue("15")},
+            ("ScalingActive", "False", "ScalingDisabled"),
+            None,
+        ),
+        (
+            {
+                "scale": _replicas(0),
+                "minReplicas": 0,
+                "metrics": OUTER,
+                "usage": _queue("15"),
+                "status": {"conditions": ZERO},
+            },
+            ("ScaledToZero", "False", "NotScaledToZero"),
+            ("SuccessfulRescale", "New size: 2; reason: external metric queue(nil) above target"),
+        ),
+        (
+            {
+                "scale": _replicas(1),
+                "minReplicas": 0,
+                "metrics": OUTER,
+                "usage": _queue("0"),
+                "behavior": {"scaleDown": AT_ONCE},
+            },
+            ("ScaledToZero", "True", "ScaledToZero"),
+            ("SuccessfulRescale", "New size: 0; reason: All metrics below target"),
+        ),
+        (
+            {"maxReplicas": 3},
+            ("ScalingLimited", "True", "TooManyReplicas"),
+            ("SuccessfulRescale", "New size: 3;"),
+        ),
+        (
+            {"usage": _usage("50m"), "minReplicas": 2},
+            ("ScalingLimited", "False", "DesiredWithinRange"),
+            None,
+        ),
+        (
+            {"usage": refusal(500, "broken")},
+            ("ScalingActive", "False", "FailedGetResourceMetric"),
+            ("FailedComputeMetricsReplicas", "invalid metrics (1 invalid out of 1)"),
+        ),
+    ],
+)
+def test_what_is_told(
+    round_: Object, condition: tuple[str, str, str], event: tuple[str, str] | None
+) -> None:
+    asked: list[Action] = []
+    usage = round_.get("usage", _usage("900m"))
+    rest = {name: value for name, value in round_.items() if name != "usage"}
+    with suppress(AutoscalingError, ApiError):
+        _round(usage, asked=asked, **rest)
+    written = [x for x in asked if isinstance(x, Update) and x.subresource == "status"]
+    found = find(written[-1].obj["status"]["conditions"], condition[0])
+    assert found is not None
+    assert (found["status"], found["reason"]) == condition[1:]
+    events = [(each.reason, each.message) for each in asked if isinstance(each, Record)]
+    if event is None:
+        assert events == []
+    else:
+        assert any(reason == event[0] and text.startswith(event[1]) for reason, text in events)
+
+
+def test_a_scale_that_changed_meanwhile_is_read_again() -> None:
+    asked: list[Action] = []
+    with suppress(ApiError):
+        _round(_usage("900m"), updated=refusal(409), asked=asked)
+    tries = [x for x in asked if isinstance(x, Update) and x.subresource == "scale"]
+    assert len(tries) == 5
+
+
+def test_pods_of_two_autoscalers_are_scaled_by_none() -> None:
+    view = view_of(
+        {HORIZONTAL_POD_AUTOSCALERS: [_autoscaler(), _autoscaler("also")], PODS: PODS_THERE}
+    )
+    controller = AutoscalerController(AutoscalerOptions())
+
+    def answer(action: Action) -> Answer:
+        if isinstance(action, Discover):
+            return {"found": FOUND}
+        if isinstance(action, ListLive):
+            return _usage("900m")
+        return SCALE if isinstance(action, Get) else getattr(action, "obj", {})
+
+    drive(controller.reconcile(KEY, view, NOW_S), answer)
+    asked: list[Action] = []
+
+    def noting(action: Action) -> Answer:
+        asked.append(action)
+        return answer(action)
+
+    with pytest.raises(AutoscalingError):
+        drive(controller.reconcile("default/also", view, NOW_S), noting)
+    [status] = [x.obj["status"] for x in asked if isinstance(x, Update)]
+    active = find(status["conditions"], "ScalingActive")
+    assert active is not None
+    assert active["reason"] == "AmbiguousSelector"
+    # Once the other is gone it goes on.
+    alone = view_of({HORIZONTAL_POD_AUTOSCALERS: [_autoscaler("also")], PODS: PODS_THERE})
+    drive(controller.reconcile(KEY, alone, NOW_S), answer)
+    _, again = drive(controller.reconcile("default/also", alone, NOW_S), answer)
+    assert again == Again(15.0)
+
+
+def test_an_autoscaler_is_looked_at_in_its_own_time() -> None:
+    [watch] = AutoscalerController(AutoscalerOptions()).watches
+    view = view_of({})
+    one = _autoscaler()
+    assert list(watch.keys(None, one, view)) == [Later(KEY, 15.0)]
+    assert list(watch.keys(one, _autoscaler(maxReplicas=3), view)) == [Later(KEY, 15.0)]
+    assert list(watch.keys(one, {**one, "status": {"x": 1}}, view)) == []
+    assert list(watch.keys(one, None, view)) == [KEY]
