@@ -30,7 +30,10 @@ from kvstack.agents.kubelet.identity.rotation import SERVING_KIND, Rotation
 from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames
+from kvstack.agents.kubelet.runtime.process import presence
+from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images
+from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.process.process_runtime import (
     SHARED,
     ProcessOptions,
@@ -164,6 +167,8 @@ class RealNode:
         options.root.mkdir(mode=0o750, parents=True, exist_ok=True)
         host = f"[{options.address}]" if ":" in options.address else options.address
         url = f"https://{host}:{options.port}"
+        for problem in await asyncio.to_thread(presence.clean, STATE, Cgroups()):
+            self._logger.warning("what another node left cannot be taken away", problem=problem)
         await self.runtime.open()
         given = options.configuration
         if given.get("serverTLSBootstrap") and not given.get("tlsCertFile"):

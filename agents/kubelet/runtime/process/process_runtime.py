@@ -31,6 +31,7 @@ from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE, PodNetwork
+from kvstack.agents.kubelet.runtime.process.presence import Presence, Record
 from kvstack.agents.kubelet.runtime.process.sandboxes import Sandboxes, probe_network
 from kvstack.agents.kubelet.runtime.process.shim.container import StartError as UnknownUserError
 from kvstack.agents.kubelet.runtime.process.shim.container import identity
@@ -134,10 +135,15 @@ class ProcessRuntime:
             outlives_node=not options.ends_with_node,
         )
         self._may_connect = False
+        record = Record(
+            self._network.bridge, str(options.root), options.ends_with_node, options.cgroup
+        )
+        self._presence = Presence(options.state, record)
 
     async def open(self) -> None:
         """Find the containers that were started before; ConfigError: none can be made here."""
         await asyncio.to_thread(shims.probe)
+        await asyncio.to_thread(self._presence.begin)
         if self._options.network != SHARED:
             problem = await asyncio.to_thread(probe_network)
             if problem and self._options.network == BRIDGE:
@@ -171,6 +177,7 @@ class ProcessRuntime:
                 os.close(descriptor)
         self._lifeline = (-1, -1)
         await asyncio.to_thread(self._sandboxes.close)
+        await asyncio.to_thread(self._presence.end)
 
     def problem(self) -> str:
         """Return why the node is not ready because of it."""
@@ -515,8 +522,7 @@ class ProcessRuntime:
         self._pauses.pop(uid, None)
         if (group := self._groups.pop(uid, "")) and self.cgroups.is_usable:
             await asyncio.to_thread(self.cgroups.remove, group)
-        directory = self._options.root / "pods" / uid
-        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        await asyncio.to_thread(_remove_files, self._options.root / "pods" / uid)
 
     # A container's life.
 
@@ -594,6 +600,14 @@ class ProcessRuntime:
 
     def _directory(self, uid: str, name: str, attempt: int) -> Path:
         return self._options.root / "pods" / uid / "containers" / name / str(attempt)
+
+
+def _remove_files(directory: Path) -> None:
+    """Remove what this runtime has of a pod; nothing else of its directory, as volumes are."""
+    shutil.rmtree(directory / "containers", ignore_errors=True)
+    (directory / _NAMES).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # there are volumes, or it is gone
+        directory.rmdir()
 
 
 def _user(spec: Mapping[str, Any]) -> User | None:
