@@ -20,7 +20,8 @@ from kvstack.agents.kubelet.configuration import (
 )
 from kvstack.agents.kubelet.eviction import evictions
 from kvstack.agents.kubelet.eviction.evictions import Shortage
-from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of
+from kvstack.agents.kubelet.eviction.measures import memory_of
+from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of, is_image_name
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.agents.kubelet.static_pods import (
     StaticPodError,
@@ -377,3 +378,108 @@ def test_credentials_of_a_registry() -> None:
     assert found == [{"username": "me", "password": "pw", "token": ""}]
     assert credentials_of({"data": {".dockerconfigjson": "e30="}}, "reg.io") == []
     assert credentials_of({"data": {}}, "reg.io") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "image", "is_for_it"),
+    [
+        ("reg.io", "reg.io/a/b:1", True),
+        ("https://reg.io/v1/", "reg.io/a/b:1", True),
+        ("reg.io/a", "reg.io/a/b:1", True),
+        ("reg.io/c", "reg.io/a/b:1", False),
+        ("*.reg.io", "eu.reg.io/a:1", True),
+        ("*.reg.io", "reg.io/a:1", False),
+        ("*.io", "eu.reg.io/a:1", False),
+        ("https://index.docker.io/v1/", "nginx", True),
+    ],
+)
+def test_for_which_images_credentials_are(key: str, image: str, is_for_it: bool) -> None:  # noqa: FBT001
+    config = {"auths": {key: {"username": "x"}}}
+    data = base64.b64encode(json.dumps(config).encode()).decode()
+    registry = image.partition("/")[0] if "/" in image else "docker.io"
+    found = credentials_of({"data": {".dockerconfigjson": data}}, registry, image)
+    assert bool(found) is is_for_it
+
+
+@pytest.mark.parametrize(
+    ("text", "is_name"),
+    [
+        *((each, True) for each in ("nginx", "a/b:1", "localhost:5000/a_b/c-d:V1", "reg.io/x")),
+        (f"reg.io/a@sha256:{'0' * 64}", True),
+        (f"a:1@sha256:{'0' * 64}", True),
+        *((each, False) for each in ("", "Nginx", "a b", "a:", "a//b", "a@sha256:1", "-a")),
+    ],
+)
+def test_names_of_images(text: str, is_name: bool) -> None:  # noqa: FBT001
+    assert is_image_name(text) is is_name
+
+
+def test_static_pods_refer_to_nothing_by_any_way() -> None:
+    ways: list[tuple[Object, str]] = [
+        ({"imagePullSecrets": [{"name": "s"}]}, "secrets"),
+        ({"serviceAccountName": "a"}, "serviceaccounts"),
+        ({"resourceClaims": [{"name": "c"}]}, "resourceclaims"),
+        (
+            {"volumes": [{"name": "v", "ephemeral": {}}]},
+            "persistentvolumeclaims",
+        ),
+        (
+            {"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {}}]}}]},
+            "clustertrustbundles",
+        ),
+    ]
+    variable = {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}
+    own = [{"name": "c", "image": "x", "env": [variable]}]
+    for more, name in [*ways, ({"containers": own}, "configmaps")]:
+        with pytest.raises(StaticPodError, match=f"static pods may not reference {name}"):
+            completed(
+                {"metadata": {"name": "w"}, "spec": {**pod()["spec"], **more}}, "n", "file", "f"
+            )
+
+
+# What a node says of its machine.
+
+
+def test_huge_pages(tmp_path: Path) -> None:
+    for name, count in (("hugepages-2048kB", "3"), ("hugepages-1048576kB", "0")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "nr_hugepages").write_text(f"{count}\n")
+    assert node.huge_pages(tmp_path) == {"1Gi": 0, "2Mi": 6 << 20}
+    assert node.huge_pages(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_allowed"),
+    [
+        ("mine", True),
+        ("example.com/x", True),
+        ("node.kubernetes.io/x", True),
+        ("a.kubelet.kubernetes.io/x", True),
+        ("topology.kubernetes.io/zone", True),
+        ("node-restriction.kubernetes.io/x", False),
+        ("kubernetes.io/x", False),
+        ("x.k8s.io/y", False),
+    ],
+)
+def test_labels_that_a_node_gives_itself(name: str, is_allowed: bool) -> None:  # noqa: FBT001
+    assert (node.label_problem(name) == "") is is_allowed
+    if not is_allowed:
+        with pytest.raises(command.FlagError, match="--node-labels"):
+            command.split_flags(["--kubeconfig=/k", f"--node-labels={name}=1"])
+
+
+def test_memory_is_measured_as_control_groups_count_it() -> None:
+    lines = ("MemTotal: 1000", "MemFree: 400", "MemAvailable: 900", "Buffers: 50", "Cached: 250")
+    more = ("AnonPages: 200", "Inactive(file): 100")
+    found = memory_of("\n".join(f"{each} kB" for each in (*lines, *more)))
+    assert found == (1000 << 10, 500 << 10, 400 << 10, 200 << 10)
+
+
+def test_who_offends() -> None:
+    obj: Object = pod(names="ab")
+    shortage = Shortage("memory.available", "100Mi", 88 << 10)
+    assert evictions.offenders(shortage, obj, {"a": 2 << 20, "b": 0}) == {
+        "offending_containers": "a",
+        "offending_containers_usage": "2Mi",
+        "starved_resource": "memory",
+    }
