@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from kvstack.agents.kubelet.eviction import evictions
 from kvstack.agents.kubelet.eviction.evictions import Shortage
 from kvstack.agents.kubelet.eviction.measures import memory_of
 from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of, is_image_name
+from kvstack.agents.kubelet.pod_sync import why_stopped
+from kvstack.agents.kubelet.prober import Prober
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.agents.kubelet.static_pods import (
     StaticPodError,
@@ -32,7 +35,7 @@ from kvstack.agents.kubelet.static_pods import (
     mirror_of,
 )
 from kvstack.apiserver.objects.status import ApiError
-from tests.agents.kubelet.pods.test_worker import pod
+from tests.agents.kubelet.pods.test_worker import ALWAYS, container, init, pod
 
 if TYPE_CHECKING:
     from kvstack.agents.client.api import Api
@@ -68,8 +71,8 @@ def test_pods_that_take_too_much_of_the_disk() -> None:
     assert evictions.over_local_limits(obj, {"v": 1 << 20}, {}) == ""
     text = 'Usage of EmptyDir volume "v" exceeds the limit "1Mi". '
     assert evictions.over_local_limits(obj, {"v": (1 << 20) + 1}, {}) == text
-    for container in obj["spec"]["containers"]:
-        container["resources"] = {"limits": {"ephemeral-storage": "1Ki"}}
+    for each in obj["spec"]["containers"]:
+        each["resources"] = {"limits": {"ephemeral-storage": "1Ki"}}
     text = 'Container b exceeded its local ephemeral storage limit "1Ki". '
     assert evictions.over_local_limits(obj, {}, {"b": 2000}) == text
     text = "Pod ephemeral local storage usage exceeds the total limit of containers 2Ki. "
@@ -483,3 +486,71 @@ def test_who_offends() -> None:
         "offending_containers_usage": "2Mi",
         "starved_resource": "memory",
     }
+
+
+# Why containers are stopped.
+
+
+@pytest.mark.parametrize(
+    ("obj", "name", "kind", "text"),
+    [
+        (pod(), "a", "liveness", "Container a failed liveness probe, will be restarted"),
+        (pod(), "a", "startup", "Container a failed startup probe, will be restarted"),
+        (pod(policy="Never"), "a", "liveness", "Container a failed liveness probe"),
+        (pod(init("s", **ALWAYS)), "s", "liveness", "Init container s failed liveness probe"),
+        (pod(), "a", "", ""),
+    ],
+)
+def test_why_containers_are_stopped(obj: Object, name: str, kind: str, text: str) -> None:
+    found = container(name)
+    spec = obj["spec"]
+    (wanted,) = [
+        each for each in (*spec["initContainers"], *spec["containers"]) if each["name"] == name
+    ]
+    results = {(found.id, kind): False}
+    assert why_stopped(obj, wanted, found, results) == text
+    found.spec_image = "other"
+    if not kind:
+        text = "Container a definition changed, will be restarted"
+        assert why_stopped(obj, wanted, found, results) == text
+
+
+class Commands:
+    """A runtime that runs commands, which fail."""
+
+    def __init__(self) -> None:
+        self.seen: list[Sequence[str]] = []
+
+    async def exec(self, _number: str, command: Sequence[str], *, tty: bool) -> object:
+        assert not tty
+        self.seen.append(command)
+        raise StartError("x", "no")
+
+
+def test_probes_of_a_pod_that_ends() -> None:
+    async def main() -> None:
+        runtime, told, heard = Commands(), [], asyncio.Event()
+
+        def tell(_pod: Object, _name: str, reason: str, text: str) -> None:
+            told.append((reason, text))
+            heard.set()
+
+        prober = Prober(cast("Runtime", runtime), HandClock(), lambda: 0.0, tell)
+        probe = {"exec": {"command": ["$(A)", "$(B)", "$$(A)"]}, "periodSeconds": 1}
+        env = [{"name": "A", "value": "1"}, {"name": "C", "valueFrom": {}}]
+        wanted = {"name": "a", "env": env, "livenessProbe": probe}
+        found = container("a")
+        found.started_s = HandClock().now_s()
+        begin = functools.partial(prober.begin, pod(), wanted, found, {}, "", lambda: None)
+        begin(is_ending=lambda: False)
+        await asyncio.wait_for(heard.wait(), 30)
+        assert runtime.seen == [["1", "$(B)", "$(A)"]] * 3
+        text = "Liveness probe errored and resulted in unknown state: no"
+        assert told == [("Unhealthy", text)]
+        await prober.stop()
+        begin(is_ending=lambda: True)
+        await asyncio.wait(list(prober._tasks), timeout=30)
+        assert len(told) == 1
+        assert len(runtime.seen) == 3
+
+    asyncio.run(main())

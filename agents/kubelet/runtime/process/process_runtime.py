@@ -42,6 +42,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Container,
     Image,
     ImageMissingError,
+    Mount,
     Sandbox,
     StartError,
     Stream,
@@ -335,13 +336,14 @@ class ProcessRuntime:
             "HOSTNAME": sandbox.hostname or socket.gethostname(),
             **wanted.environment,
         }
-        mounts = [
+        mounts: list[dict[str, Any]] = [
             {
-                "source": each.source,
+                "source": await self._source(each) if each.image else each.source,
                 "target": each.target,
                 "read_only": each.is_read_only,
                 "propagation": each.propagation,
-                "below": each.is_below,
+                "below": each.is_below or bool(each.image),
+                "no_programs": bool(each.image),
                 "recursive": each.is_recursive and _can_cover_all(),
             }
             for each in wanted.mounts
@@ -393,6 +395,14 @@ class ProcessRuntime:
             "stop_signal": image.stop_signal if image else "SIGKILL",
             "falls_back_to_logs": wanted.falls_back_to_logs,
         }
+
+    async def _source(self, mount: Mount) -> str:
+        """Return where the files of an image are that is mounted; raises StartError."""
+        try:
+            image = await asyncio.to_thread(self._images.find, mount.image)
+        except ImageMissingError as error:
+            raise StartError("ErrImagePull", str(error)) from error
+        return await asyncio.to_thread(_place_in, image, mount.source)
 
     def _pid_of(self, wanted: Wanted) -> int:
         """Return the process whose namespace a container enters; 0: it gets its own."""
@@ -608,6 +618,15 @@ def _remove_files(directory: Path) -> None:
     (directory / _NAMES).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # there are volumes, or it is gone
         directory.rmdir()
+
+
+def _place_in(image: StoredImage, path: str) -> str:
+    """Return where a place in an image is; raises StartError."""
+    root = os.path.realpath(image.root)
+    found = Path(os.path.realpath(Path(root, path)))
+    if not found.is_relative_to(root) or not found.exists():
+        raise StartError("CreateContainerError", f"image {image.name} has no place {path}")
+    return str(found)
 
 
 def _user(spec: Mapping[str, Any]) -> User | None:
