@@ -42,6 +42,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Container,
     Image,
     ImageMissingError,
+    Limits,
     Mount,
     Sandbox,
     StartError,
@@ -84,6 +85,8 @@ class ProcessOptions:
     """Whether containers end when this process does, however it ends."""
     cgroup: str = "kubepods"
     """Under which containers are."""
+    limits: Limits | None = None
+    """Of all pods together; None: of others' making."""
     node_ip: str = ""
     """The address of pods that share the node's network."""
     network: str = SHARED
@@ -151,7 +154,10 @@ class ProcessRuntime:
                 raise ConfigError(f"networks for pods cannot be made here: {problem}")
             self._may_connect = not problem
         await asyncio.to_thread(self._sandboxes.open)
-        await asyncio.to_thread(self.cgroups.probe, self._options.cgroup)
+        cgroup, all_of_them = self._options.cgroup, self._options.limits
+        await asyncio.to_thread(self.cgroups.probe, cgroup)
+        if self.cgroups.is_usable and all_of_them is not None:
+            await asyncio.to_thread(self.cgroups.limit, cgroup, all_of_them)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
         for file in sorted((self._options.root / "pods").glob(f"*/containers/*/*/{_RECORD}")):
@@ -236,6 +242,7 @@ class ProcessRuntime:
         if sandbox.cgroup and self.cgroups.is_usable:
             try:
                 await asyncio.to_thread(self.cgroups.make, sandbox.cgroup, sandbox.limits)
+                await asyncio.to_thread(self.cgroups.weigh_classes, self._options.cgroup)
             except OSError as error:
                 raise StartError("FailedCreatePodSandBox", str(error)) from error
             self._groups[sandbox.uid] = sandbox.cgroup
@@ -532,6 +539,7 @@ class ProcessRuntime:
         self._pauses.pop(uid, None)
         if (group := self._groups.pop(uid, "")) and self.cgroups.is_usable:
             await asyncio.to_thread(self.cgroups.remove, group)
+            await asyncio.to_thread(self.cgroups.weigh_classes, self._options.cgroup)
         await asyncio.to_thread(_remove_files, self._options.root / "pods" / uid)
 
     # A container's life.
