@@ -260,7 +260,11 @@ def test_a_static_pod_waits_for_the_one_whose_place_it_takes(tmp_path: Path) -> 
             lambda: len(here.kubelet._static.pods) == 1 and first not in here.kubelet._static.pods
         )
         (second,) = here.kubelet._static.pods
-        await eventually(lambda: here.kubelet.record_of(first) is None or slow.asked)
+        await eventually(lambda: slow.asked)
+        # Another pod that comes and runs: the second one was looked at before it.
+        await cluster.admin.create(PODS, "default", pod("other"))
+        store = cluster.informers.of(PODS).store
+        await eventually(lambda: ready(store.get("default/other")) == "True")
         assert here.kubelet.record_of(second) is None
         stopped.set()
         await eventually(lambda: runtime.of_pod(second))
