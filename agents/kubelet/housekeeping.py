@@ -23,7 +23,7 @@ from kvstack.agents.kubelet.eviction.measures import measures
 from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
 from kvstack.agents.kubelet.image_garbage import ImageGarbage, ImageOptions
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
-from kvstack.agents.kubelet.pods.sandboxes import NodeSettings
+from kvstack.agents.kubelet.pods.sandboxes import NodeSettings, image_volumes
 from kvstack.agents.kubelet.pods.worker import is_ended
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.volumes.pod_volumes import VolumeError
@@ -71,10 +71,17 @@ class Housekeeping:
         self._logger = logger
         self._recorder = recorder
         self._options = kubelet.options.keeping
-        self._images = ImageGarbage(kubelet.runtime, clock, self._options.images)
+        self._images = ImageGarbage(
+            kubelet.runtime, clock, self._options.images, self._mounted_images
+        )
         self._evictions = EvictionManager(
             kubelet, self._options.evictions, self._images, clock, recorder
         )
+
+    def _mounted_images(self) -> set[str]:
+        """Return the images that are volumes of pods."""
+        pods = self._kubelet.admitted()
+        return {each["reference"] for pod in pods for each in image_volumes(pod).values()}
 
     def pressures(self) -> list[str]:
         """Return the conditions of the node that hold."""

@@ -1,6 +1,6 @@
 """Removes images that nobody uses: while their disk is full, when they are old, or all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from kvstack.agents.client.timing import Clock
@@ -25,8 +25,15 @@ class ImageOptions:
 class ImageGarbage:
     """The images of one node."""
 
-    def __init__(self, runtime: Runtime, clock: Clock, options: ImageOptions) -> None:
-        """Know of no image yet."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        clock: Clock,
+        options: ImageOptions,
+        mounted: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """Know of no image yet; mounted: returns the names of those that are volumes."""
+        self._mounted = mounted
         self._runtime = runtime
         self._clock = clock
         self._options = options
@@ -67,6 +74,7 @@ class ImageGarbage:
         images = await runtime.images()
         containers = [each for uid in runtime.pod_uids() for each in runtime.of_pod(uid)]
         used = {each.image_id for each in containers} | {each.image for each in containers}
+        used.update(self._mounted())
         unused = []
         for image in images:
             if image.id in used or used.intersection(image.names):

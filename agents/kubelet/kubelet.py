@@ -48,6 +48,7 @@ from kvstack.agents.kubelet.pods.status import refused_status
 from kvstack.agents.kubelet.pods.worker import is_ended
 from kvstack.agents.kubelet.preparation import Preparation
 from kvstack.agents.kubelet.prober import Prober
+from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.runtime import Runtime, StartError
 from kvstack.agents.kubelet.static_pods import (
     StaticPods,
@@ -72,6 +73,7 @@ _LEASE_PART: Final = 0.25
 """Of the time that a lease lasts: after so much it is renewed."""
 _PLACE_S: Final = 0.5
 _MIRROR_S: Final = 5.0
+_CGROUP_V1: Final = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
 _PREEMPTED: Final = "Preempted in order to admit critical pod"
 
 
@@ -211,6 +213,8 @@ class Kubelet:
             self._begin_work()
         await self.node.register(own)
         self._leases.keep(self.node.object)
+        if Cgroups().version == 1:
+            self._recorder.record(self.node.object, "Warning", "CgroupV1", _CGROUP_V1)
         self._tasks += [
             spawn(self._informer.run(), name="informer of the node's pods"),
             spawn(self._services.run(), name="informer of services"),

@@ -25,7 +25,7 @@ class LogLinks:
 
     def make(self, pod: Object, container: Container) -> None:
         """Make the link of a container that was started; OSError."""
-        if self._directory is None:
+        if self._directory is None or not container.log.name:
             return
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         meta = pod["metadata"]

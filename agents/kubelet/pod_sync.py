@@ -8,7 +8,7 @@ One pod is never worked on twice at a time; what takes long is broken off when i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -29,6 +29,8 @@ from kvstack.agents.kubelet.pods.restarts import MAX_S, BackOff, policy_of
 from kvstack.agents.kubelet.pods.sandboxes import (
     NodeSettings,
     containers_of,
+    hostname_problem,
+    image_volumes,
     names_of,
     root_problem,
     sandbox_of,
@@ -309,6 +311,7 @@ class PodSync:
         tools = self._tools
         try:
             handler = await tools.handler(pod)
+            _check_hostname(pod, tools.settings)
             sandbox = sandbox_of(pod, tools.settings, handler)
             if not tools.runtime.has_sandbox(record.uid):
                 for reason, text in names_of(pod, tools.settings.names).problems:
@@ -349,11 +352,12 @@ class PodSync:
         tools, name = self._tools, container["name"]
         try:
             image = await _unless_ending(record, tools.images.ensure(pod, container))
+            volumes = await self._volume_images(pod, record, container)
         except StartError as error:
             not_started(record.memory, name, error.reason, error.message, tools.clock.now_s())
             return
         try:
-            found = await self._run(pod, record, container, attempt, prepared, image)
+            found = await self._run(pod, record, container, attempt, prepared, image, volumes)
         except (StartError, ConfigurationError, OSError) as error:
             reason = error.reason if isinstance(error, StartError) else "CreateContainerConfigError"
             message = error.message if isinstance(error, StartError) else str(error)
@@ -367,6 +371,23 @@ class PodSync:
         if hook := (container.get("lifecycle") or {}).get("postStart"):
             await self._after_start(pod, record, container, found, hook)
 
+    async def _volume_images(
+        self, pod: Object, record: PodRecord, container: Object
+    ) -> dict[str, str]:
+        """Return the images that a container mounts, by name of the volume; StartError."""
+        sources = image_volumes(pod)
+        found = {}
+        for mount in container.get("volumeMounts") or ():
+            if (source := sources.get(mount["name"])) and mount["name"] not in found:
+                wanted = {
+                    "name": container["name"],
+                    "image": source["reference"],
+                    "imagePullPolicy": source.get("pullPolicy"),
+                }
+                await _unless_ending(record, self._tools.images.ensure(pod, wanted))
+                found[mount["name"]] = source["reference"]
+        return found
+
     async def _run(
         self,
         pod: Object,
@@ -375,6 +396,7 @@ class PodSync:
         attempt: int,
         prepared: "_Prepared",
         image: Image,
+        volumes: Mapping[str, str],
     ) -> Container:
         tools = self._tools
         if problem := root_problem(pod, container, image.user):
@@ -390,6 +412,7 @@ class PodSync:
             image_id=image.id,
             target=self._target(record, container),
             handler=prepared.handler,
+            images=volumes,
         )
         return await asyncio.shield(tools.runtime.start(wanted))
 
@@ -459,6 +482,11 @@ class PodSync:
             "",
         )
         self._tools.recorder.record(pod, type_, reason, message, field_path=path)
+
+
+def _check_hostname(pod: Object, settings: NodeSettings) -> None:
+    if problem := hostname_problem(pod, settings.names.cluster_domain):
+        raise StartError("FailedCreatePodSandBox", problem)
 
 
 def why_stopped(pod: Object, wanted: Object, found: Container, results: Results) -> str:

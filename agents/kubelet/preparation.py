@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.kubelet.pods.environment import (
@@ -22,6 +22,9 @@ from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import Places
 
 Object: TypeAlias = dict[str, Any]
+
+
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class Preparation:
@@ -48,8 +51,12 @@ class Preparation:
         image_id: str = "",
         target: str = "",
         handler: str = "",
+        images: Mapping[str, str] = _NONE,
     ) -> Wanted:
-        """Return what the runtime is to start; raises ConfigurationError, OSError."""
+        """Return what the runtime is to start; images: of volumes that are images, by name.
+
+        Raises ConfigurationError, OSError.
+        """
         environment = variables(
             pod,
             container,
@@ -59,7 +66,7 @@ class Preparation:
             self._allocatable,
             directories.env_files(container, places),
         )
-        mounts = directories.mounts(pod, container, places, environment)
+        mounts = directories.mounts(pod, container, places, environment, images)
         if all(each.target != "/etc/hosts" for each in mounts):
             domain = self._settings.names.cluster_domain
             mounts.append(directories.write_hosts(directory, pod, addresses.pod, domain))

@@ -29,14 +29,17 @@ from kvstack.agents.kubelet.identity import certificates
 from kvstack.agents.kubelet.identity.rotation import SERVING_KIND, Rotation
 from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
 from kvstack.agents.kubelet.node_status import StatusOptions
-from kvstack.agents.kubelet.pods.sandboxes import NodeNames
+from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
+from kvstack.agents.kubelet.runtime.process import presence
+from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images
+from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.process.process_runtime import (
     SHARED,
     ProcessOptions,
     ProcessRuntime,
 )
-from kvstack.agents.kubelet.runtime.runtime import Runtime
+from kvstack.agents.kubelet.runtime.runtime import Limits, Runtime
 from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.server import KubeletServer
 from kvstore.errors import ConfigError
@@ -153,8 +156,20 @@ class RealNode:
             ends_with_node=options.ends_with_node,
             node_ip=options.ip,
             network=options.network,
+            cgroup=options.kubelet.cgroup_root if options.kubelet else "kubepods",
+            limits=self._enforced(),
         )
         return ProcessRuntime(settings, images, self._clock, self._ended)
+
+    def _enforced(self) -> Limits | None:
+        """Return what all pods together may use, if the node keeps some of it for the system."""
+        options = self._options.kubelet
+        if options is None or not options.reserved:
+            return None
+        machine = node.look(_existing(self._options.root))
+        found = node.allocatable(machine, options.pods_max, options.reserved, {})
+        shares = quantity(found["cpu"], -3) * 1024 // 1000
+        return Limits(shares, memory_bytes=quantity(found["memory"]))
 
     async def start(self) -> None:
         """Listen, register and run pods; ConfigError for what cannot be used."""
@@ -164,6 +179,8 @@ class RealNode:
         options.root.mkdir(mode=0o750, parents=True, exist_ok=True)
         host = f"[{options.address}]" if ":" in options.address else options.address
         url = f"https://{host}:{options.port}"
+        for problem in await asyncio.to_thread(presence.clean, STATE, Cgroups()):
+            self._logger.warning("what another node left cannot be taken away", problem=problem)
         await self.runtime.open()
         given = options.configuration
         if given.get("serverTLSBootstrap") and not given.get("tlsCertFile"):

@@ -56,7 +56,7 @@ _SAFE_SYSCTLS: Final = frozenset(
 _VOLUMES: Final = frozenset(
     (
         *("emptyDir", "configMap", "secret", "downwardAPI", "projected", "hostPath"),
-        *("persistentVolumeClaim", "ephemeral"),
+        *("persistentVolumeClaim", "ephemeral", "image"),
     )
 )
 _PROJECTED: Final = frozenset(("configMap", "secret", "downwardAPI", "serviceAccountToken"))

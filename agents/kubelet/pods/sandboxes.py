@@ -67,6 +67,16 @@ def containers_of(pod: Object) -> list[Object]:
     ]
 
 
+def image_volumes(pod: Object) -> dict[str, Object]:
+    """Return the volumes of a pod that are images, by name."""
+    volumes = pod["spec"].get("volumes") or ()
+    return {
+        each["name"]: each["image"]
+        for each in volumes
+        if (each.get("image") or {}).get("reference")
+    }
+
+
 def log_directory(pod: Object, logs: str) -> str:
     """Return where the logs of a pod are."""
     meta = pod["metadata"]
@@ -86,6 +96,26 @@ def domain(pod: Object, cluster_domain: str) -> str:
     if not spec.get("subdomain") or spec.get("hostnameOverride"):
         return ""
     return f"{spec['subdomain']}.{pod['metadata']['namespace']}.svc.{cluster_domain}"
+
+
+def shown_hostname(pod: Object, cluster_domain: str) -> str:
+    """Return what the containers of a pod call their host: its whole name, if that is asked for."""
+    name, behind = hostname(pod), domain(pod, cluster_domain)
+    return f"{name}.{behind}" if behind and pod["spec"].get("setHostnameAsFQDN") else name
+
+
+def hostname_problem(pod: Object, cluster_domain: str) -> str:
+    """Return why a pod's host cannot have its name; empty: it can."""
+    found = shown_hostname(pod, cluster_domain)
+    if pod["spec"].get("hostNetwork") or len(found) <= _HOSTNAME_MAX:
+        return ""
+    return (
+        f"failed to construct FQDN from pod hostname and cluster domain, FQDN {found} is too long "
+        f"({_HOSTNAME_MAX} characters is the max, {len(found)} characters requested)"
+    )
+
+
+_HOSTNAME_MAX: Final = 64
 
 
 def qos_of(pod: Object) -> str:
@@ -356,7 +386,7 @@ def sandbox_of(pod: Object, node: NodeSettings, handler: str = "") -> Sandbox:
         meta["uid"],
         meta["name"],
         meta["namespace"],
-        "" if spec.get("hostNetwork") else hostname(pod),
+        "" if spec.get("hostNetwork") else shown_hostname(pod, node.names.cluster_domain),
         log_directory(pod, node.logs),
         meta.get("labels") or {},
         meta.get("annotations") or {},

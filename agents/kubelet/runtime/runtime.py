@@ -88,6 +88,8 @@ class Mount:
     """Whether it is a place in a volume, at which containers may have put a link meanwhile."""
     is_recursive: bool = False
     """Whether also what is mounted below is only to be read, if the runtime can do that."""
+    image: str = ""
+    """An image whose files are mounted instead; `source` is a place in it."""
 
 
 @dataclass(frozen=True, slots=True)

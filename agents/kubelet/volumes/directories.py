@@ -206,15 +206,20 @@ def mounts(
     container: Object,
     places: Mapping[str, tuple[Path, bool]],
     environment: Mapping[str, str],
+    images: Mapping[str, str],
 ) -> list[Mount]:
     """Return what a container mounts of volumes; places: by name, with whether to read only.
 
-    Raises ConfigurationError.
+    images: of volumes that are images, by name. Raises ConfigurationError.
     """
     found = []
     for mount in container.get("volumeMounts") or ():
-        source, is_read_only = places[mount["name"]]
         sub_path = mount.get("subPath") or _expanded(mount.get("subPathExpr") or "", environment)
+        if image := images.get(mount["name"]):
+            _check_sub_path(sub_path)
+            found.append(Mount(sub_path, mount["mountPath"], is_read_only=True, image=image))
+            continue
+        source, is_read_only = places[mount["name"]]
         if sub_path:
             source = _sub_path(source, sub_path)
         propagation = mount.get("mountPropagation") or "None"
@@ -271,10 +276,14 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
     return found
 
 
-def _sub_path(volume: Path, sub_path: str, *, is_made: bool = True) -> Path:
-    """Return a place in a volume, made where it is missing; links must not lead out of it."""
+def _check_sub_path(sub_path: str) -> None:
     if sub_path.startswith("/") or ".." in PurePosixPath(sub_path).parts:
         raise ConfigurationError(f"subPath {sub_path} must not lead out of its volume")
+
+
+def _sub_path(volume: Path, sub_path: str, *, is_made: bool = True) -> Path:
+    """Return a place in a volume, made where it is missing; links must not lead out of it."""
+    _check_sub_path(sub_path)
     found = (volume / sub_path).resolve()
     if not found.is_relative_to(volume.resolve()):
         raise ConfigurationError(f"subPath {sub_path} leads out of its volume")

@@ -76,6 +76,8 @@ class PodVolumes:
         places = {}
         for volume in pod["spec"].get("volumes") or ():
             name = volume["name"]
+            if "image" in volume:
+                continue  # which the runtime mounts
             try:
                 places[name] = await self._place(pod, volume, objects, directory, addresses)
             except (ConfigurationError, OSError) as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,8 +21,11 @@ from kvstack.agents.kubelet.configuration import (
 )
 from kvstack.agents.kubelet.eviction import evictions
 from kvstack.agents.kubelet.eviction.evictions import Shortage
-from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of
+from kvstack.agents.kubelet.eviction.measures import memory_of
+from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of, is_image_name
 from kvstack.agents.kubelet.node_status import changed
+from kvstack.agents.kubelet.pod_sync import why_stopped
+from kvstack.agents.kubelet.prober import Prober
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.agents.kubelet.static_pods import (
     StaticPodError,
@@ -32,7 +36,7 @@ from kvstack.agents.kubelet.static_pods import (
     mirror_of,
 )
 from kvstack.apiserver.objects.status import ApiError
-from tests.agents.kubelet.pods.test_worker import pod
+from tests.agents.kubelet.pods.test_worker import ALWAYS, container, init, pod
 
 if TYPE_CHECKING:
     from kvstack.agents.client.api import Api
@@ -68,8 +72,8 @@ def test_pods_that_take_too_much_of_the_disk() -> None:
     assert evictions.over_local_limits(obj, {"v": 1 << 20}, {}) == ""
     text = 'Usage of EmptyDir volume "v" exceeds the limit "1Mi". '
     assert evictions.over_local_limits(obj, {"v": (1 << 20) + 1}, {}) == text
-    for container in obj["spec"]["containers"]:
-        container["resources"] = {"limits": {"ephemeral-storage": "1Ki"}}
+    for each in obj["spec"]["containers"]:
+        each["resources"] = {"limits": {"ephemeral-storage": "1Ki"}}
     text = 'Container b exceeded its local ephemeral storage limit "1Ki". '
     assert evictions.over_local_limits(obj, {}, {"b": 2000}) == text
     text = "Pod ephemeral local storage usage exceeds the total limit of containers 2Ki. "
@@ -395,3 +399,176 @@ def test_which_changes_of_a_node_are_told() -> None:
     low = conditions("True", has_pressure=True)
     assert list(changed(conditions("True"), low)) == ["NodeHasInsufficientMemory"]
     assert not list(changed(low, low))
+
+
+@pytest.mark.parametrize(
+    ("key", "image", "is_for_it"),
+    [
+        ("reg.io", "reg.io/a/b:1", True),
+        ("https://reg.io/v1/", "reg.io/a/b:1", True),
+        ("reg.io/a", "reg.io/a/b:1", True),
+        ("reg.io/c", "reg.io/a/b:1", False),
+        ("*.reg.io", "eu.reg.io/a:1", True),
+        ("*.reg.io", "reg.io/a:1", False),
+        ("*.io", "eu.reg.io/a:1", False),
+        ("https://index.docker.io/v1/", "nginx", True),
+    ],
+)
+def test_for_which_images_credentials_are(key: str, image: str, is_for_it: bool) -> None:  # noqa: FBT001
+    config = {"auths": {key: {"username": "x"}}}
+    data = base64.b64encode(json.dumps(config).encode()).decode()
+    registry = image.partition("/")[0] if "/" in image else "docker.io"
+    found = credentials_of({"data": {".dockerconfigjson": data}}, registry, image)
+    assert bool(found) is is_for_it
+
+
+@pytest.mark.parametrize(
+    ("text", "is_name"),
+    [
+        *((each, True) for each in ("nginx", "a/b:1", "localhost:5000/a_b/c-d:V1", "reg.io/x")),
+        (f"reg.io/a@sha256:{'0' * 64}", True),
+        (f"a:1@sha256:{'0' * 64}", True),
+        *((each, False) for each in ("", "Nginx", "a b", "a:", "a//b", "a@sha256:1", "-a")),
+    ],
+)
+def test_names_of_images(text: str, is_name: bool) -> None:  # noqa: FBT001
+    assert is_image_name(text) is is_name
+
+
+def test_static_pods_refer_to_nothing_by_any_way() -> None:
+    ways: list[tuple[Object, str]] = [
+        ({"imagePullSecrets": [{"name": "s"}]}, "secrets"),
+        ({"serviceAccountName": "a"}, "serviceaccounts"),
+        ({"resourceClaims": [{"name": "c"}]}, "resourceclaims"),
+        (
+            {"volumes": [{"name": "v", "ephemeral": {}}]},
+            "persistentvolumeclaims",
+        ),
+        (
+            {"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {}}]}}]},
+            "clustertrustbundles",
+        ),
+    ]
+    variable = {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}
+    own = [{"name": "c", "image": "x", "env": [variable]}]
+    for more, name in [*ways, ({"containers": own}, "configmaps")]:
+        with pytest.raises(StaticPodError, match=f"static pods may not reference {name}"):
+            completed(
+                {"metadata": {"name": "w"}, "spec": {**pod()["spec"], **more}}, "n", "file", "f"
+            )
+
+
+# What a node says of its machine.
+
+
+def test_huge_pages(tmp_path: Path) -> None:
+    for name, count in (("hugepages-2048kB", "3"), ("hugepages-1048576kB", "0")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "nr_hugepages").write_text(f"{count}\n")
+    assert node.huge_pages(tmp_path) == {"1Gi": 0, "2Mi": 6 << 20}
+    assert node.huge_pages(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_allowed"),
+    [
+        ("mine", True),
+        ("example.com/x", True),
+        ("node.kubernetes.io/x", True),
+        ("a.kubelet.kubernetes.io/x", True),
+        ("topology.kubernetes.io/zone", True),
+        ("node-restriction.kubernetes.io/x", False),
+        ("kubernetes.io/x", False),
+        ("x.k8s.io/y", False),
+    ],
+)
+def test_labels_that_a_node_gives_itself(name: str, is_allowed: bool) -> None:  # noqa: FBT001
+    assert (node.label_problem(name) == "") is is_allowed
+    if not is_allowed:
+        with pytest.raises(command.FlagError, match="--node-labels"):
+            command.split_flags(["--kubeconfig=/k", f"--node-labels={name}=1"])
+
+
+def test_memory_is_measured_as_control_groups_count_it() -> None:
+    lines = ("MemTotal: 1000", "MemFree: 400", "MemAvailable: 900", "Buffers: 50", "Cached: 250")
+    more = ("AnonPages: 200", "Inactive(file): 100")
+    found = memory_of("\n".join(f"{each} kB" for each in (*lines, *more)))
+    assert found == (1000 << 10, 500 << 10, 400 << 10, 200 << 10)
+
+
+def test_who_offends() -> None:
+    obj: Object = pod(names="ab")
+    shortage = Shortage("memory.available", "100Mi", 88 << 10)
+    assert evictions.offenders(shortage, obj, {"a": 2 << 20, "b": 0}) == {
+        "offending_containers": "a",
+        "offending_containers_usage": "2Mi",
+        "starved_resource": "memory",
+    }
+
+
+# Why containers are stopped.
+
+
+@pytest.mark.parametrize(
+    ("obj", "name", "kind", "text"),
+    [
+        (pod(), "a", "liveness", "Container a failed liveness probe, will be restarted"),
+        (pod(), "a", "startup", "Container a failed startup probe, will be restarted"),
+        (pod(policy="Never"), "a", "liveness", "Container a failed liveness probe"),
+        (pod(init("s", **ALWAYS)), "s", "liveness", "Init container s failed liveness probe"),
+        (pod(), "a", "", ""),
+    ],
+)
+def test_why_containers_are_stopped(obj: Object, name: str, kind: str, text: str) -> None:
+    found = container(name)
+    spec = obj["spec"]
+    (wanted,) = [
+        each for each in (*spec["initContainers"], *spec["containers"]) if each["name"] == name
+    ]
+    results = {(found.id, kind): False}
+    assert why_stopped(obj, wanted, found, results) == text
+    found.spec_image = "other"
+    if not kind:
+        text = "Container a definition changed, will be restarted"
+        assert why_stopped(obj, wanted, found, results) == text
+
+
+class Commands:
+    """A runtime that runs commands, which fail."""
+
+    def __init__(self) -> None:
+        self.seen: list[Sequence[str]] = []
+
+    async def exec(self, _number: str, command: Sequence[str], *, tty: bool) -> object:
+        assert not tty
+        self.seen.append(command)
+        raise StartError("x", "no")
+
+
+def test_probes_of_a_pod_that_ends() -> None:
+    async def main() -> None:
+        runtime, told, heard = Commands(), [], asyncio.Event()
+
+        def tell(_pod: Object, _name: str, reason: str, text: str) -> None:
+            told.append((reason, text))
+            heard.set()
+
+        prober = Prober(cast("Runtime", runtime), HandClock(), lambda: 0.0, tell)
+        probe = {"exec": {"command": ["$(A)", "$(B)", "$$(A)"]}, "periodSeconds": 1}
+        env = [{"name": "A", "value": "1"}, {"name": "C", "valueFrom": {}}]
+        wanted = {"name": "a", "env": env, "livenessProbe": probe}
+        found = container("a")
+        found.started_s = HandClock().now_s()
+        begin = functools.partial(prober.begin, pod(), wanted, found, {}, "", lambda: None)
+        begin(is_ending=lambda: False)
+        await asyncio.wait_for(heard.wait(), 30)
+        assert runtime.seen == [["1", "$(B)", "$(A)"]] * 3
+        text = "Liveness probe errored and resulted in unknown state: no"
+        assert told == [("Unhealthy", text)]
+        await prober.stop()
+        begin(is_ending=lambda: True)
+        await asyncio.wait(list(prober._tasks), timeout=30)
+        assert len(told) == 1
+        assert len(runtime.seen) == 3
+
+    asyncio.run(main())

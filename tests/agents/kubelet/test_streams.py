@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from kvstack.agents.client.built_in import NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions
+from kvstack.agents.kubelet.server.log_stream import selection_of
 from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.server.certs.cert_files import CertFiles
@@ -62,6 +63,7 @@ def run(
     directory: Path,
     story: Callable[[StreamCluster], Coroutine[Any, Any, None]],
     groups: tuple[str, ...] = ("system:masters",),
+    configuration: dict[str, Any] | None = None,
 ) -> None:
     async def main() -> None:
         async with StreamCluster(directory, groups) as cluster:
@@ -73,6 +75,7 @@ def run(
                 port=0,
                 root=directory / "node",
                 has_host_image=True,
+                configuration=configuration or {},
             )
             api = cluster.api("system:node:node-a", "system:nodes")
             node = RealNode(api, cluster.clock, lambda: 0.5, cluster.log, options)
@@ -328,25 +331,29 @@ def test_ports_over_web_sockets(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+async def page_of(cluster: StreamCluster, path: str) -> bytes:
+    """Return a page of the node's own server; raises HTTPError."""
+    found = await cluster.admin.get(NODES, "", "node-a")
+    port = found["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    trust.load_cert_chain(cluster.files.cert("client"), cluster.files.key_file("client"))
+
+    def read() -> bytes:
+        with urlopen(f"https://127.0.0.1:{port}/{path}", context=trust) as answer:
+            found: bytes = answer.read()
+            return found
+
+    return await asyncio.to_thread(read)
+
+
 def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
     async def story(cluster: StreamCluster) -> None:
         await cluster.admin.create(PODS, "default", pod("web", "sleep 1000", policy="Always"))
         await reach(cluster, "web", "Running")
-        found = await cluster.admin.get(NODES, "", "node-a")
-        port = found["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-        trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-        trust.load_cert_chain(cluster.files.cert("client"), cluster.files.key_file("client"))
 
         async def page(path: str) -> bytes:
-            url = f"https://127.0.0.1:{port}/{path}"
-
-            def read() -> bytes:
-                with urlopen(url, context=trust) as answer:
-                    found: bytes = answer.read()
-                    return found
-
-            return await asyncio.to_thread(read)
+            return await page_of(cluster, path)
 
         assert await page("healthz") == b"ok"
         summary = json.loads(await page("stats/summary"))
@@ -365,3 +372,35 @@ def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
             await page("none")
 
     run(tmp_path, story)
+
+
+async def refusal(cluster: StreamCluster, path: str) -> tuple[int, str]:
+    """Return with what a node refuses a page."""
+    with pytest.raises(HTTPError) as caught:
+        await page_of(cluster, path)
+    return caught.value.code, caught.value.read().decode().strip()
+
+
+def test_pages_of_a_node_that_it_refuses(tmp_path: Path) -> None:
+    async def story(cluster: StreamCluster) -> None:
+        code, text = await refusal(cluster, "exec/default/none/c?output=1&command=x")
+        assert (code, text) == (404, "pod does not exist")
+        assert json.loads(await page_of(cluster, "allocatedPods"))["kind"] == "PodList"
+
+    run(tmp_path, story)
+
+
+def test_debug_handlers_that_are_off(tmp_path: Path) -> None:
+    async def story(cluster: StreamCluster) -> None:
+        for path in ("exec/default/web/c", "containerLogs/default/web/c", "runningpods/"):
+            code, text = await refusal(cluster, path)
+            assert (code, text) == (405, "Debug endpoints are disabled.")
+        assert json.loads(await page_of(cluster, "pods"))["items"] == []
+
+    run(tmp_path, story, configuration={"enableDebuggingHandlers": False})
+
+
+def test_how_much_of_a_log_is_asked_for() -> None:
+    assert selection_of({"tail": ["all"]}, 0).tail_lines is None
+    assert selection_of({"tail": ["3"]}, 0).tail_lines == 3
+    assert selection_of({"tailLines": ["0"]}, 0).tail_lines == 0

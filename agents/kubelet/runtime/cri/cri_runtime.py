@@ -252,7 +252,11 @@ class CriRuntime:
                 known.is_ready = is_ready
                 changed.add(uid)
             fresh.setdefault(uid, []).append(known)
-        self._sandboxes = fresh
+        kept = {  # without those that went while this waited
+            uid: [each for each in found if each.id not in self._removed]
+            for uid, found in fresh.items()
+        }
+        self._sandboxes = {uid: found for uid, found in kept.items() if found}
         self._removed &= {each.id for each in listed}
         return changed
 
@@ -518,8 +522,9 @@ class CriRuntime:
             await self.remove_container(container.id)
         for each in self._sandboxes.pop(uid, ()):
             request = cri.RemovePodSandboxRequest(pod_sandbox_id=each.id)
-            if await self._quietly("RemovePodSandbox", request, cri.RemovePodSandboxResponse()):
-                self._removed.add(each.id)
+            self._removed.add(each.id)  # first: a list may come meanwhile
+            if not await self._quietly("RemovePodSandbox", request, cri.RemovePodSandboxResponse()):
+                self._removed.discard(each.id)
 
     async def _quietly(self, method: str, request: Message, answer: Message) -> bool:
         """Make a call that is made again where it fails: at the next look; return how it went."""

@@ -135,6 +135,17 @@ def container_config(
             recursive_read_only=each.is_recursive and recursive,
         )
         for each in wanted.mounts
+        if not each.image
+    ]
+    mounts += [
+        cri.Mount(
+            container_path=each.target,
+            readonly=True,
+            image=cri.ImageSpec(image=each.image, user_specified_image=each.image),
+            image_sub_path=each.source,
+        )
+        for each in wanted.mounts
+        if each.image
     ]
     mounts.append(cri.Mount(container_path=wanted.termination_path, host_path=message_file))
     policy = "FallbackToLogsOnError" if wanted.falls_back_to_logs else "File"

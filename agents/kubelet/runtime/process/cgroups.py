@@ -18,6 +18,8 @@ ROOT: Final = Path("/sys/fs/cgroup")
 _NEEDED: Final = ("memory", "cpu", "pids")
 _WANTED: Final = ("memory", "cpu", "cpuacct", "pids")
 _PERIOD_US: Final = 100_000
+_BURSTABLE, _BEST_EFFORT = "burstable", "besteffort"
+_SHARES_MIN: Final = 2
 _SHARES_MAX: Final = 262_144
 _WEIGHT_MAX: Final = 10_000
 
@@ -58,6 +60,44 @@ class Cgroups:
         for place, value in self._settings(path, limits):
             place.write_text(value)
         return [str(each / "cgroup.procs") for each in self._directories(path)]
+
+    def limit(self, path: str, limits: Limits) -> None:
+        """Limit a group that is there; OSError."""
+        for place, value in self._settings(path, limits):
+            place.write_text(value)
+
+    def weigh_classes(self, path: str) -> None:
+        """Give classes of pods their parts of the processors: what their pods ask for; OSError.
+
+        path: of all pods. Those that ask for nothing get the least; Guaranteed ones are beside
+        the classes.
+        """
+        burstable = self._file(path, "cpu", _BURSTABLE)
+        pods = burstable.glob("pod*") if burstable.is_dir() else ()
+        asked = sum(self._shares(f"{path}/{_BURSTABLE}/{each.name}") for each in pods)
+        for name, shares in ((_BURSTABLE, asked), (_BEST_EFFORT, _SHARES_MIN)):
+            if self._file(path, "cpu", name).is_dir():
+                place, value = self._weight(f"{path}/{name}", shares)
+                place.write_text(value)
+
+    def _shares(self, path: str) -> int:
+        """Return what part of the processors a group has; 0: it goes."""
+        place, _ = self._weight(path, 0)
+        try:
+            found = int(place.read_text())
+        except (OSError, ValueError):
+            return 0
+        if self.version == 1:
+            return found
+        return (found - 1) * (_SHARES_MAX - _SHARES_MIN) // (_WEIGHT_MAX - 1) + _SHARES_MIN
+
+    def _weight(self, path: str, shares: int) -> tuple[Path, str]:
+        """Return the file of a group's part of the processors, and what is to stand in it."""
+        kept = min(max(shares, _SHARES_MIN), _SHARES_MAX)
+        if self.version == 1:
+            return self._file(path, "cpu", "cpu.shares"), str(kept)
+        weight = 1 + (kept - _SHARES_MIN) * (_WEIGHT_MAX - 1) // (_SHARES_MAX - _SHARES_MIN)
+        return self._file(path, "cpu", "cpu.weight"), str(weight)
 
     def remove(self, path: str) -> None:
         """Remove a group and those below it; what still runs in it keeps it."""
@@ -115,10 +155,8 @@ class Cgroups:
 
     def _settings(self, path: str, limits: Limits) -> Iterator[tuple[Path, str]]:
         quota, memory = limits.cpu_quota_us, limits.memory_bytes
-        shares = min(max(limits.cpu_shares, 2), _SHARES_MAX)
+        yield self._weight(path, limits.cpu_shares)
         if self.version == 2:
-            weight = 1 + (shares - 2) * (_WEIGHT_MAX - 1) // (_SHARES_MAX - 2)
-            yield self._file(path, "cpu", "cpu.weight"), str(weight)
             yield self._file(path, "cpu", "cpu.max"), f"{quota or 'max'} {_PERIOD_US}"
             yield self._file(path, "memory", "memory.max"), str(memory or "max")
             if limits.kills_all:
@@ -128,7 +166,6 @@ class Cgroups:
                 yield swap, "0"
             yield self._file(path, "pids", "pids.max"), str(limits.processes or "max")
             return
-        yield self._file(path, "cpu", "cpu.shares"), str(shares)
         yield self._file(path, "cpu", "cpu.cfs_quota_us"), str(quota or -1)
         if memory:
             yield self._file(path, "memory", "memory.limit_in_bytes"), str(memory)

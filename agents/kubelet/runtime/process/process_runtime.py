@@ -31,6 +31,7 @@ from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE, PodNetwork
+from kvstack.agents.kubelet.runtime.process.presence import Presence, Record
 from kvstack.agents.kubelet.runtime.process.sandboxes import Sandboxes, probe_network
 from kvstack.agents.kubelet.runtime.process.shim.container import StartError as UnknownUserError
 from kvstack.agents.kubelet.runtime.process.shim.container import identity
@@ -41,6 +42,8 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Container,
     Image,
     ImageMissingError,
+    Limits,
+    Mount,
     Sandbox,
     StartError,
     Stream,
@@ -82,6 +85,8 @@ class ProcessOptions:
     """Whether containers end when this process does, however it ends."""
     cgroup: str = "kubepods"
     """Under which containers are."""
+    limits: Limits | None = None
+    """Of all pods together; None: of others' making."""
     node_ip: str = ""
     """The address of pods that share the node's network."""
     network: str = SHARED
@@ -134,17 +139,25 @@ class ProcessRuntime:
             outlives_node=not options.ends_with_node,
         )
         self._may_connect = False
+        record = Record(
+            self._network.bridge, str(options.root), options.ends_with_node, options.cgroup
+        )
+        self._presence = Presence(options.state, record)
 
     async def open(self) -> None:
         """Find the containers that were started before; ConfigError: none can be made here."""
         await asyncio.to_thread(shims.probe)
+        await asyncio.to_thread(self._presence.begin)
         if self._options.network != SHARED:
             problem = await asyncio.to_thread(probe_network)
             if problem and self._options.network == BRIDGE:
                 raise ConfigError(f"networks for pods cannot be made here: {problem}")
             self._may_connect = not problem
         await asyncio.to_thread(self._sandboxes.open)
-        await asyncio.to_thread(self.cgroups.probe, self._options.cgroup)
+        cgroup, all_of_them = self._options.cgroup, self._options.limits
+        await asyncio.to_thread(self.cgroups.probe, cgroup)
+        if self.cgroups.is_usable and all_of_them is not None:
+            await asyncio.to_thread(self.cgroups.limit, cgroup, all_of_them)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
         for file in sorted((self._options.root / "pods").glob(f"*/containers/*/*/{_RECORD}")):
@@ -171,6 +184,7 @@ class ProcessRuntime:
                 os.close(descriptor)
         self._lifeline = (-1, -1)
         await asyncio.to_thread(self._sandboxes.close)
+        await asyncio.to_thread(self._presence.end)
 
     def problem(self) -> str:
         """Return why the node is not ready because of it."""
@@ -228,6 +242,7 @@ class ProcessRuntime:
         if sandbox.cgroup and self.cgroups.is_usable:
             try:
                 await asyncio.to_thread(self.cgroups.make, sandbox.cgroup, sandbox.limits)
+                await asyncio.to_thread(self.cgroups.weigh_classes, self._options.cgroup)
             except OSError as error:
                 raise StartError("FailedCreatePodSandBox", str(error)) from error
             self._groups[sandbox.uid] = sandbox.cgroup
@@ -328,13 +343,14 @@ class ProcessRuntime:
             "HOSTNAME": sandbox.hostname or socket.gethostname(),
             **wanted.environment,
         }
-        mounts = [
+        mounts: list[dict[str, Any]] = [
             {
-                "source": each.source,
+                "source": await self._source(each) if each.image else each.source,
                 "target": each.target,
                 "read_only": each.is_read_only,
                 "propagation": each.propagation,
-                "below": each.is_below,
+                "below": each.is_below or bool(each.image),
+                "no_programs": bool(each.image),
                 "recursive": each.is_recursive and _can_cover_all(),
             }
             for each in wanted.mounts
@@ -386,6 +402,14 @@ class ProcessRuntime:
             "stop_signal": image.stop_signal if image else "SIGKILL",
             "falls_back_to_logs": wanted.falls_back_to_logs,
         }
+
+    async def _source(self, mount: Mount) -> str:
+        """Return where the files of an image are that is mounted; raises StartError."""
+        try:
+            image = await asyncio.to_thread(self._images.find, mount.image)
+        except ImageMissingError as error:
+            raise StartError("ErrImagePull", str(error)) from error
+        return await asyncio.to_thread(_place_in, image, mount.source)
 
     def _pid_of(self, wanted: Wanted) -> int:
         """Return the process whose namespace a container enters; 0: it gets its own."""
@@ -515,8 +539,8 @@ class ProcessRuntime:
         self._pauses.pop(uid, None)
         if (group := self._groups.pop(uid, "")) and self.cgroups.is_usable:
             await asyncio.to_thread(self.cgroups.remove, group)
-        directory = self._options.root / "pods" / uid
-        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            await asyncio.to_thread(self.cgroups.weigh_classes, self._options.cgroup)
+        await asyncio.to_thread(_remove_files, self._options.root / "pods" / uid)
 
     # A container's life.
 
@@ -594,6 +618,23 @@ class ProcessRuntime:
 
     def _directory(self, uid: str, name: str, attempt: int) -> Path:
         return self._options.root / "pods" / uid / "containers" / name / str(attempt)
+
+
+def _remove_files(directory: Path) -> None:
+    """Remove what this runtime has of a pod; nothing else of its directory, as volumes are."""
+    shutil.rmtree(directory / "containers", ignore_errors=True)
+    (directory / _NAMES).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # there are volumes, or it is gone
+        directory.rmdir()
+
+
+def _place_in(image: StoredImage, path: str) -> str:
+    """Return where a place in an image is; raises StartError."""
+    root = os.path.realpath(image.root)
+    found = Path(os.path.realpath(Path(root, path)))
+    if not found.is_relative_to(root) or not found.exists():
+        raise StartError("CreateContainerError", f"image {image.name} has no place {path}")
+    return str(found)
 
 
 def _user(spec: Mapping[str, Any]) -> User | None:

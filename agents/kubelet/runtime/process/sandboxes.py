@@ -2,7 +2,7 @@
 
     ROOT/pods/<uid>/sandbox.json    what is known of it
     STATE/netns/<uid>.net  .ipc  .uts    its namespaces, where containers outlive their node
-    STATE/shm/<uid>/                a file system in memory
+    STATE/shm/<node>/<uid>/         a file system in memory
 
 A namespace is held by a descriptor of this process, or by a mount. Those of a node whose containers
 end with it go as it goes, however it ends.
@@ -26,6 +26,7 @@ from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.network.translation import TranslationError
+from kvstack.agents.kubelet.runtime.process.presence import shm_of
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import ConnectError, Port, Sandbox, StartError
 
@@ -191,7 +192,7 @@ class Sandboxes:
 
     def shm(self, uid: str) -> Path:
         """Return the file system in memory that containers of a pod share."""
-        return self._state / "shm" / uid
+        return shm_of(self._state, self._network.bridge) / uid
 
     async def connect(
         self, uid: str, port: int

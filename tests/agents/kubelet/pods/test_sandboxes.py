@@ -8,6 +8,7 @@ from kvstack.agents.kubelet.pods.sandboxes import (
     NodeNames,
     NodeSettings,
     cgroup_of,
+    hostname_problem,
     is_critical,
     limits_of,
     memory_volume_bytes,
@@ -277,3 +278,17 @@ def test_profiles_stand_in_the_nodes_directory() -> None:
 def test_how_large_a_volume_in_memory_may_be(source: Object, resources: Object, size: int) -> None:
     volume = {"name": "v", "emptyDir": {"medium": "Memory", **source}}
     assert memory_volume_bytes(asking(**resources), volume, {"memory": "4Gi"}) == size
+
+
+def test_the_whole_name_of_a_host() -> None:
+    obj = pod()
+    obj["spec"] |= {"hostname": "h", "subdomain": "s", "setHostnameAsFQDN": True}
+    found = sandbox_of(obj, NodeSettings("/logs", NODE_BYTES, names=NAMES))
+    assert found.hostname == "h.s.n.svc.c.local"
+    assert hostname_problem(obj, "c.local") == ""
+    assert hostname_problem(obj, "c" * 60) == (
+        "failed to construct FQDN from pod hostname and cluster domain, FQDN "
+        f"h.s.n.svc.{'c' * 60} is too long (64 characters is the max, 70 characters requested)"
+    )
+    obj["spec"]["setHostnameAsFQDN"] = False
+    assert sandbox_of(obj, NodeSettings("/logs", NODE_BYTES, names=NAMES)).hostname == "h"

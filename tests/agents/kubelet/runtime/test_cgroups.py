@@ -120,3 +120,39 @@ def test_nothing_is_swapped(make: type[Cgroups], place: str, value: str, tmp_pat
     (tmp_path / place).touch()
     groups.make(GROUP, LIMITS)
     assert (tmp_path / place).read_text() == value
+
+
+@pytest.mark.parametrize(
+    ("make", "place", "least", "sum_of_both"),
+    [(tree_2, "{}/cpu.weight", "1", "58"), (tree_1, "cpu/{}/cpu.shares", "2", "1536")],
+)
+def test_classes_have_the_parts_of_their_pods(
+    make: type[Cgroups], place: str, least: str, sum_of_both: str, tmp_path: Path
+) -> None:
+    groups = make(tmp_path)
+    groups.probe("kubepods")
+    groups.weigh_classes("kubepods")  # there is none yet
+    for uid, shares in (("u", 512), ("v", 1024)):
+        groups.make(f"kubepods/burstable/pod{uid}", Limits(shares))
+    groups.make("kubepods/besteffort/podw", Limits())
+    groups.weigh_classes("kubepods")
+    burstable = tmp_path / place.format("kubepods/burstable")
+    assert burstable.read_text() == sum_of_both
+    assert (tmp_path / place.format("kubepods/besteffort")).read_text() == least
+    for each in groups._directories("kubepods/burstable/podv"):
+        for file in each.iterdir():
+            file.unlink()
+    groups.remove("kubepods/burstable/podv")
+    groups.weigh_classes("kubepods")
+    assert int(burstable.read_text()) < int(sum_of_both)
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [(tree_2, "kubepods/memory.max"), (tree_1, "memory/kubepods/memory.limit_in_bytes")],
+)
+def test_all_pods_together_are_limited(make: type[Cgroups], place: str, tmp_path: Path) -> None:
+    groups = make(tmp_path)
+    groups.probe("kubepods")
+    groups.limit("kubepods", Limits(2048, memory_bytes=1 << 30))
+    assert (tmp_path / place).read_text() == str(1 << 30)

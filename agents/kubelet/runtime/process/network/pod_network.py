@@ -146,6 +146,17 @@ class PodNetwork:
         ways = [each.link for each in routes if each.network.prefixlen == 0]
         return next((each.mtu for each in links if each.number in ways), 0)
 
+    def remove_idle_bridge(self, name: str) -> bool:
+        """Take a bridge away unless a pod is on it; return whether it is gone. OSError."""
+        with self._lock(), Netlink() as outside:
+            links = outside.links()
+            if all(each.name != name for each in links):
+                return True
+            if _has_ports(_named(links, name), links):
+                return False
+            self._remove_bridge(outside, name)
+            return True
+
     def _remove_bridge(self, outside: Netlink, name: str) -> None:
         outside.delete(name)
         with contextlib.suppress(TranslationError):  # it had none

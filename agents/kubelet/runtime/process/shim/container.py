@@ -313,7 +313,9 @@ def _bind(root: str, given: dict[str, Any]) -> None:
     else:
         mount("none", inside, "", MS_REC | MS_PRIVATE)
     if given["read_only"]:
-        mount("none", inside, "", MS_BIND | MS_REMOUNT | MS_RDONLY | _locked_flags(inside))
+        more = MS_NOEXEC if given.get("no_programs") else 0
+        flags = MS_BIND | MS_REMOUNT | MS_RDONLY | _locked_flags(inside) | more
+        mount("none", inside, "", flags)
         if given.get("recursive"):
             syscalls.read_only_below(inside)
 

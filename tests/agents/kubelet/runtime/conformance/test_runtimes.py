@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import (
     ConnectError,
     Container,
@@ -313,6 +314,10 @@ def test_mounts_users_and_rights(place: tuple[str, Path]) -> None:
         found = await world.start(world.sandbox("rights"), script, mounts=mounts, security=security)
         done = await world.ended(found)
         assert log(done) == ["1234", "1234", "x", "refused", "still", "NoNewPrivs:\t1"]
+        user = found.user
+        if world.kind == "process" or user is not None:  # engines before 2.0 do not say
+            assert user is not None
+            assert (user.user, user.group, user.groups) == (1234, 1234, [1234])
         found = await world.start(
             world.sandbox("caps"),
             "grep CapEff /proc/self/status; mount -t tmpfs none /tmp 2>/dev/null || echo refused",
@@ -320,6 +325,80 @@ def test_mounts_users_and_rights(place: tuple[str, Path]) -> None:
         )
         done = await world.ended(found)
         assert log(done) == ["CapEff:\t0000000000000001", "refused"]
+
+    run(place, story)
+
+
+def test_mounts_below_a_mount_are_only_to_be_read(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        if world.runtime.unsupported("recursiveReadOnly"):
+            pytest.skip("this runtime cannot do it")
+        outer = world.directory / "outer"
+        inner = outer / "inner"
+        inner.mkdir(parents=True)
+        syscalls.mount("tmpfs", str(inner), "tmpfs")
+        try:
+            mounts = [
+                Mount(str(outer), "/some", is_read_only=True),
+                Mount(str(outer), "/all", is_read_only=True, is_recursive=True),
+            ]
+            script = (
+                "for each in /some /some/inner /all /all/inner; do "
+                "touch $each/x 2>/dev/null && echo $each; done; true"
+            )
+            found = await world.start(world.sandbox("below"), script, mounts=mounts)
+            assert log(await world.ended(found)) == ["/some/inner"]
+        finally:
+            syscalls.unmount(str(inner), syscalls.MNT_DETACH)
+
+    run(place, story)
+
+
+def test_places_in_volumes_have_no_links(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        if world.kind != "process":
+            pytest.skip("engines are given paths")
+        volume = world.directory / "linked"
+        (volume / "real").mkdir(parents=True)
+        (volume / "link").symlink_to("real")
+        sandbox = world.sandbox("links")
+        mounts = [Mount(str(volume / "real"), "/v", is_below=True)]
+        found = await world.start(sandbox, "touch /v/x", mounts=mounts)
+        await world.ended(found)
+        assert (volume / "real" / "x").exists()
+        mounts = [Mount(str(volume / "link"), "/v", is_below=True)]
+        with pytest.raises(StartError, match="leads over a link"):
+            await world.start(sandbox, "touch /v/x", attempt=1, mounts=mounts)
+
+    run(place, story)
+
+
+def test_images_are_mounted_as_volumes(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        if world.kind != "process":
+            pytest.skip("engines before 2.1 cannot do it")
+        mounts = [
+            Mount("", "/image", is_read_only=True, image=IMAGE),
+            Mount("etc/passwd", "/users", is_read_only=True, image=IMAGE),
+        ]
+        script = (
+            "ls /image; grep -c somebody /users; touch /image/x 2>/dev/null || echo refused; "
+            "/image/bin/busybox true 2>/dev/null || echo no program"
+        )
+        sandbox = world.sandbox("image")
+        found = await world.start(sandbox, script, mounts=mounts)
+        lines = log(await world.ended(found))
+        assert {"bin", "etc"} <= set(lines)
+        assert lines[-3:] == ["1", "refused", "no program"]
+        for image, path, reason in (
+            ("localhost/none:1", "", "ErrImagePull"),
+            (IMAGE, "none", "CreateContainerError"),
+            (IMAGE, "../..", "CreateContainerError"),
+        ):
+            mount = Mount(path, "/image", is_read_only=True, image=image)
+            with pytest.raises(StartError) as refused:
+                await world.start(sandbox, "true", attempt=1, mounts=[mount])
+            assert refused.value.reason == reason
 
     run(place, story)
 
