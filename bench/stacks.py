@@ -33,7 +33,7 @@ _REQUEST_S: Final = 120.0
 _POLL_S: Final = 0.02
 _COUNT_POLL_S: Final = 0.05
 """What is asked costs the server something, which is measured, too."""
-_NODES_POLL_S: Final = 0.25
+_NODES_POLL_S: Final = 0.5
 _NODES: Final = "/api/v1/nodes"
 
 

@@ -4,7 +4,6 @@ Requests take the whole of its pipeline: authentication, permission, admission, 
 whom the bearer token says.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from kvstack.agents.client.transport import UnreachableError
@@ -58,10 +57,9 @@ class InProcess:
     ) -> _Response:
         """Send a request."""
         try:
-            async with asyncio.timeout(timeout_s):
-                response = await self._loopback.request(
-                    method, target, [*headers, self._authorization], body
-                )
+            response = await self._loopback.request(
+                method, target, [*headers, self._authorization], body, timeout_s=timeout_s
+            )
         except TimeoutError as error:
             raise UnreachableError(f"no answer within {timeout_s} s") from error
         except ConnectionError as error:

@@ -20,7 +20,7 @@ from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, REPLICA
 from kvstack.agents.client.object_store import ObjectStore, key_of
 from kvstack.agents.client.reflector import Reflector
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.sharing import SHALLOW, share
+from kvstack.agents.client.sharing import SHALLOW, share, share_status
 from kvstack.agents.client.timing import Clock
 from kvstore.logger import Logger
 
@@ -123,10 +123,13 @@ class Informer:
         if old is not None and _version(old) == _version(obj):
             return
         if self.resource in _SHARING:
+            last = self._last  # of those that come together many are of one workload
             if old is not None:
                 share(obj, old, SHALLOW)
-            elif self._last is not None:  # of those that come together many are of one workload
-                share(obj, self._last)
+                if last is not None:
+                    share_status(obj, old, last)
+            elif last is not None:
+                share(obj, last)
             self._last = obj
         self.store.set(obj)
         self._tell(old, obj)

@@ -32,6 +32,17 @@ def share(obj: Object, like: Object, depth: int = DEEP) -> None:
                 _share_items(value, known, depth - 1)
 
 
+def share_status(obj: Object, old: Object, like: Object) -> None:
+    """Share the status of an object that has changed with that of another.
+
+    Of one object before and after such a change little is equal; of pods that began in the same
+    second most conditions are.
+    """
+    status, known = obj.get("status"), like.get("status")
+    if type(status) is dict and type(known) is dict and status is not old.get("status"):
+        share(status, known)
+
+
 def _share_items(items: list[Any], like: list[Any], depth: int) -> None:
     for position, (value, known) in enumerate(zip(items, like, strict=False)):
         if type(value) is not type(known):

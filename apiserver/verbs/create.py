@@ -9,6 +9,8 @@ times at most.
 
 from collections.abc import Sequence
 
+import orjson
+
 from kvstack.apiserver.apply import update as managers
 from kvstack.apiserver.apply.managed_fields import name_from_user_agent
 from kvstack.apiserver.objects import metadata, status
@@ -163,16 +165,16 @@ async def store_new(
     if meta.get("name") or not meta.get("generateName"):
         return await _attempt(call, obj, given, asked)
     told = len(call.warnings)
+    kept = orjson.dumps(obj)  # for a second attempt, which is rare
     name = ""
     for _ in range(metadata.GENERATE_ATTEMPTS):
-        del call.warnings[told:]
-        attempt: Obj = json_text.copied(obj)
         name = metadata.generated_name(meta["generateName"], call.env.name_suffix())
-        attempt["metadata"]["name"] = name
+        obj["metadata"]["name"] = name
         try:
-            return await _attempt(call, attempt, given, asked)
+            return await _attempt(call, obj, given, asked)
         except NameTakenError:
-            continue
+            del call.warnings[told:]
+            obj = orjson.loads(kept)
     raise status.generated_name_exists(call.endpoint.resource, name)
 
 

@@ -4,7 +4,9 @@
 
 The chain is judged here and not by TLS alone, so that authorities can be replaced and certificates
 end while a connection goes on. A chain that was found good is remembered until its first
-certificate ends, or the authorities change. Certificates without a purpose are good for any.
+certificate ends, or the authorities change; one that was refused, by its digest, until another of
+its certificates begins: a user's is not a proxy's, and that is asked first at each request.
+Certificates without a purpose are good for any.
 """
 
 import hashlib
@@ -23,6 +25,7 @@ from kvstack.apiserver.policy.service_accounts.claims import CREDENTIAL_ID
 from kvstore.histograms import Histogram
 
 REMEMBERED_MAX: Final = 8192
+_NEVER: Final = float("inf")
 _LEFT_BOUNDS: Final = (
     0.0, 1800.0, 3600.0, 7200.0, 21600.0, 43200.0, 86400.0, 172800.0, 345600.0, 604800.0,
     2592000.0, 7776000.0, 15552000.0, 31104000.0,
@@ -63,20 +66,33 @@ class ClientCertificate(NamedTuple):
         return names[-1] if names else ""
 
 
+class _Refusal(NamedTuple):
+    """That a chain is not vouched for, and when that holds: seconds since 1970."""
+
+    text: str
+    since: float
+    until: float
+
+
 class Authorities:
     """The certificates of authorities that vouch for clients."""
 
     def __init__(self, pem: bytes, clock: Clock) -> None:
         """Read them; ValueError if there is none."""
         self._clock: Final = clock
-        self._store, self._pem = _read(pem), pem
+        self._known, self._pem = x509.load_pem_x509_certificates(pem), pem
+        self._store = verification.Store(self._known)
         self._remembered: dict[tuple[bytes, ...], ClientCertificate] = {}
+        self._refused: dict[bytes, _Refusal] = {}
 
     def replace(self, pem: bytes) -> None:
         """Put others in their place; ValueError, and no change, if there is none."""
         if pem != self._pem:
-            self._store, self._pem = _read(pem), pem
+            known = x509.load_pem_x509_certificates(pem)
+            self._store = verification.Store(known)
+            self._known, self._pem = known, pem
             self._remembered.clear()
+            self._refused.clear()
 
     @property
     def pem(self) -> bytes:
@@ -91,15 +107,36 @@ class Authorities:
         """Return the first certificate of a chain in DER; raises AuthenticationError."""
         now = self.now_s()
         known = self._remembered.get(chain)
-        if known is None:
-            known = self._verified(chain, now)
+        if known is None or now > known.expires:
+            self._remembered.pop(chain, None)
+            known = self._judged(chain, now)
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
             self._remembered[chain] = known
-        elif now > known.expires:
-            del self._remembered[chain]
-            return self.verify(chain)
         return known
+
+    def _judged(self, chain: tuple[bytes, ...], now: float) -> ClientCertificate:
+        """Return what a chain is found to be; it is not looked at again if it was refused."""
+        digest = _digest(chain)  # whoever can connect can be refused: little is kept
+        refusal = self._refused.get(digest)
+        if refusal is not None and refusal.since <= now < refusal.until:
+            raise AuthenticationError(refusal.text)
+        try:
+            return self._verified(chain, now)
+        except AuthenticationError as error:
+            if len(self._refused) >= REMEMBERED_MAX:
+                self._refused.clear()
+            self._refused[digest] = _Refusal(str(error), now, self._next_begin(chain, now))
+            raise
+
+    def _next_begin(self, chain: tuple[bytes, ...], now: float) -> float:
+        """Return when the next certificate begins that may have to do with a chain."""
+        try:
+            given = [x509.load_der_x509_certificate(each) for each in chain[:CHAIN_LENGTH_MAX]]
+            begins = [each.not_valid_before_utc.timestamp() for each in (*given, *self._known)]
+        except _UNREADABLE:
+            return _NEVER
+        return min((each for each in begins if each > now), default=_NEVER)
 
     def _verified(self, chain: tuple[bytes, ...], now: float) -> ClientCertificate:
         if len(chain) > CHAIN_LENGTH_MAX:
@@ -175,5 +212,9 @@ def _check_purpose(certificate: x509.Certificate) -> None:
         raise AuthenticationError("x509: certificate specifies an incompatible key usage")
 
 
-def _read(pem: bytes) -> verification.Store:
-    return verification.Store(x509.load_pem_x509_certificates(pem))
+def _digest(chain: tuple[bytes, ...]) -> bytes:
+    found = hashlib.sha256()
+    for each in chain:
+        found.update(len(each).to_bytes(4, "big"))
+        found.update(each)
+    return found.digest()

@@ -184,6 +184,7 @@ class Parked:
 
     def step(self) -> Any:  # noqa: ANN401 - a Wait, a future or None
         """Step it; returns what it waits for. StopIteration at its end."""
+        self._wait = None  # which knows it, too
         return self._context.run(self._coroutine.send, None)
 
     @property

@@ -10,7 +10,8 @@ A request is served as any other: the same handler, the same rules of back-press
 endless answers and drains. Only sockets and HTTP's encoding are left out.
 
 - Requests made in one iteration of the loop arrive together, in the next one.
-- A client that closes its response before the end, or is cancelled, counts as disconnected.
+- A client that closes its response before the end, is cancelled, or has waited for its head as long
+  as it would, counts as disconnected.
 - After a stop every request is refused with `ConnectionRefusedError`.
 """
 
@@ -18,6 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
+from kvstore.client.deadlines import Deadlines
 from kvstore.http.serving.listeners import ListenerLimits
 from kvstore.http.serving.transport import Arrival, Connection, Headers, Sink
 
@@ -57,6 +59,7 @@ class LocalResponse:
 
     __slots__ = (
         "_call",
+        "_is_late",
         "_is_over",
         "_is_whole",
         "_pieces",
@@ -74,6 +77,7 @@ class LocalResponse:
         self._pieces: deque[bytes] = deque()
         self._unread_bytes = 0
         self._writable_below = -1  # the server's limit for an event; -1: none
+        self._is_late = False
         self._is_over = False
         self._is_whole = False
         self._waiter: asyncio.Future[None] | None = None
@@ -122,7 +126,15 @@ class LocalResponse:
         while not self.status:
             if self._is_over:
                 raise ConnectionResetError("the request was not answered")
+            if self._is_late:
+                raise TimeoutError
             await self._change()
+
+    def expire(self) -> None:
+        """Let the client wait no longer, unless the answer has begun."""
+        if not self.status:
+            self._is_late = True
+            self._wake()
 
     def add(self, data: bytes) -> int:
         """Add a piece; return how many bytes are unread."""
@@ -173,6 +185,7 @@ class LocalTransport:
         self._connection = Connection(_NAME, _NAME, limits or ListenerLimits())
         self._sink: Sink | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadlines: Deadlines | None = None
         self._open: dict[int, LocalResponse] = {}
         self._last = 0
         self._arrivals: list[Arrival] = []
@@ -184,10 +197,19 @@ class LocalTransport:
     # The client's side.
 
     async def request(
-        self, method: str, target: str, headers: Sequence[tuple[str, str]] = (), body: bytes = b""
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
     ) -> LocalResponse:
-        """Send a request, and return once the head of its answer is there."""
-        if self._sink is None or self._is_draining:
+        """Send a request, and return once the head of its answer is there.
+
+        TimeoutError if it is not there after timeout_s, ConnectionError if it will never be.
+        """
+        if self._sink is None or self._is_draining or self._deadlines is None:
             raise ConnectionRefusedError("the server takes no requests")
         self._last += 1
         call = self._last
@@ -203,9 +225,11 @@ class LocalTransport:
             )
         )
         self._schedule()
+        if timeout_s is not None:
+            self._deadlines.add(call, timeout_s)
         try:
             await response.answered()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TimeoutError):
             response.close()
             raise
         return response
@@ -227,6 +251,7 @@ class LocalTransport:
         """Accept requests from now on."""
         self._sink = sink
         self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop, self._open, self._expire)
         return []
 
     def respond(
@@ -287,6 +312,11 @@ class LocalTransport:
         for call in list(self._open):
             self.end(call, is_whole=False)
         self._sink = None
+        if self._deadlines is not None:
+            self._deadlines.close()
+
+    def _expire(self, call: int) -> None:
+        self._open[call].expire()
 
     def _schedule(self) -> None:
         if not self._is_scheduled and self._loop is not None:

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvstack.agents.client.sharing import share
+from kvstack.agents.client.sharing import SHALLOW, share, share_status
 
 KEYS = st.sampled_from("abc")
 VALUES = st.recursive(
@@ -35,3 +35,21 @@ def test_equal_parts_become_the_same() -> None:
     assert ours[1] is theirs[1]
     assert ours[0] == {"name": "c", "env": [1]}
     assert obj["spec"]["node"] == "n2"
+
+
+def test_a_status_that_changed_is_shared_with_that_of_another() -> None:
+    ready = {"type": "Ready", "since": "12:00"}
+    like: dict[str, Any] = {
+        "spec": {"node": "n1"},
+        "status": {"conditions": [dict(ready)], "ip": "1"},
+    }
+    old = {"spec": {"node": "n2"}, "status": {"conditions": [], "ip": ""}}
+    obj: dict[str, Any] = {
+        "spec": {"node": "n2"},
+        "status": {"conditions": [dict(ready)], "ip": "2"},
+    }
+    share(obj, old, SHALLOW)
+    share_status(obj, old, like)
+    assert obj == {"spec": {"node": "n2"}, "status": {"conditions": [ready], "ip": "2"}}
+    assert obj["spec"] is old["spec"]
+    assert obj["status"]["conditions"] is like["status"]["conditions"]

@@ -163,3 +163,49 @@ def test_how_long_certificates_are_good_is_counted() -> None:
         found.authenticate((CA.client("bob", days=days),))
     counts = dict(zip([*found.left.bounds, float("inf")], found.left.counts, strict=True))
     assert {bound: count for bound, count in counts.items() if count} == {1800.0: 1, 172800.0: 2}
+
+
+def refuse(known: CertificateUsers, chain: tuple[bytes, ...]) -> str:
+    """Return why a chain is refused."""
+    with pytest.raises(AuthenticationError) as caught:
+        known.authenticate(chain)
+    return str(caught.value)
+
+
+def test_what_was_refused_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user of the cluster is first asked whether it is a proxy, at each request."""
+    known = users(CA)
+    chains = [(OTHER.client("eve"),), (b"junk",), (b"", b"junk"), (b"junk", b"")]
+    texts = [refuse(known, each) for each in chains]
+
+    def look(*_: object) -> None:
+        raise AssertionError("it is known")
+
+    monkeypatch.setattr(Authorities, "_verified", look)
+    assert [refuse(known, each) for each in chains] == texts
+    with pytest.raises(AssertionError):
+        known.authenticate((OTHER.client("eve"), b"junk"))
+
+
+@pytest.mark.parametrize("is_known_for_long", [False, True])
+def test_a_refusal_ends_when_the_certificate_begins(*, is_known_for_long: bool) -> None:
+    clock = FakeClock()
+    known = users(clock=clock)
+    chain = (CA.client("bob", begins=0.5),)
+    refuse(known, chain)
+    clock.seconds += DAY_S / 2 - 1
+    if is_known_for_long:
+        refuse(known, chain)
+    clock.seconds += 2
+    assert known.authenticate(chain) is not None
+
+
+def test_a_refusal_does_not_hold_before_it_was_made() -> None:
+    """The clock of a machine may be set back."""
+    clock = FakeClock()
+    known = users(clock=clock)
+    chain = (CA.client("bob", days=1),)
+    clock.seconds += DAY_S + 1
+    refuse(known, chain)
+    clock.seconds -= 2
+    assert known.authenticate(chain) is not None
