@@ -51,16 +51,17 @@ class Topology:
         *,
         extra: Mapping[str, Sequence[str]] | None = None,
         aliases: Mapping[str, str] | None = None,
+        more: Mapping[str, Service] | None = None,
         network: int = _FIRST_NETWORK,
     ) -> None:
         """directory: for volumes and logs; network: the third number of the addresses.
 
         extra: more arguments, by service. aliases: names that several services share, and the
-        service that stands for all of them here.
+        service that stands for all of them here. more: services that the file does not have.
         """
         self._extra = extra or {}
         self.directory = directory
-        self.services: dict[str, Service] = read_compose(path)["services"]
+        self.services: dict[str, Service] = {**read_compose(path)["services"], **(more or {})}
         self.addresses = {
             name: f"127.0.{network}.{number}" for number, name in enumerate(self.services, 1)
         }

@@ -3,11 +3,16 @@
 churn = Churn(api, random.Random(7))
 await churn.begin(); await churn.step(); …        what is written is remembered
 faults = await churn.faults()                     what is not as the manifests say
+await churn.end()                                 nothing is wanted any more
+
+Containers sleep, those of jobs end: on nodes with processes the images need a `sleep` and a `true`.
 """
 
 import asyncio
+import os
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kvstack.agents.client.api import Api
@@ -24,6 +29,9 @@ NAMESPACE: Final = "default"
 DEPLOYMENT_COUNT: Final = 3
 REPLICAS_MAX: Final = 6
 COMPLETIONS: Final = 3
+IMAGES_MAX: Final = 9
+SLEEP: Final = ("sleep", str(10_000_000 + os.getpid()))
+"""Found again among the processes of the machine."""
 TRIES_S: Final = 60.0
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 _REFUSED: Final = frozenset((400, 403, 404, 422))
@@ -55,7 +63,7 @@ class Churn:
             await self._new_job()
             return
         replicas = self._chance.randint(0, REPLICAS_MAX)
-        image = f"image:{self._chance.randint(1, 9)}"
+        image = f"image:{self._chance.randint(1, IMAGES_MAX)}"
         if kind == "set":
             await self._apply(SETS, "db", _stateful_set(1 + replicas % 3, image))
             return
@@ -73,9 +81,7 @@ class Churn:
         await self._apply(JOBS, f"job-{self._jobs}", _job())
         old = f"job-{self._jobs - 2}"
         if self._wanted.pop((JOBS, old), None) is not None:
-            await self._until_done(
-                lambda: self._api.delete(JOBS, NAMESPACE, old, propagation="Background"), gone=True
-            )
+            await self._delete(JOBS, old)
 
     async def _apply(self, resource: ResourceType, name: str, spec: Object) -> None:
         manifest = {
@@ -114,6 +120,17 @@ class Churn:
                 else:
                     return
                 await asyncio.sleep(0.1)
+
+    async def end(self) -> None:
+        """Delete all that was written; what was made for it is then a fault."""
+        for resource, name in list(self._wanted):
+            del self._wanted[resource, name]
+            await self._delete(resource, name)
+
+    async def _delete(self, resource: ResourceType, name: str) -> None:
+        await self._until_done(
+            lambda: self._api.delete(resource, NAMESPACE, name, propagation="Background"), gone=True
+        )
 
     # What must be true.
 
@@ -180,13 +197,15 @@ def _faults_of(live: Object, manifest: Object, pods: list[Object], sets: list[Ob
     return faults
 
 
-def _template(labels: dict[str, str], image: str, policy: str = "Always") -> Object:
+def _template(
+    labels: dict[str, str], image: str, policy: str = "Always", command: Sequence[str] = SLEEP
+) -> Object:
     return {
         "metadata": {"labels": labels},
         "spec": {
             "restartPolicy": policy,
             "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "main", "image": image}],
+            "containers": [{"name": "main", "image": image, "command": list(command)}],
         },
     }
 
@@ -214,5 +233,5 @@ def _job() -> Object:
     return {
         "completions": COMPLETIONS,
         "parallelism": 2,
-        "template": _template({}, "image:1", "Never"),
+        "template": _template({}, "image:1", "Never", ("true",)),
     }

@@ -1,0 +1,74 @@
+"""What happens to a cluster while its workload changes: parts of it are killed, one after another.
+
+faults = faults_after(cluster, topology.kill, ["lb", "apiserver1"], random.Random(7))
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.kubeconfig import Cluster, connect
+from tests.agents.topology.workload import Churn
+
+SETTLE_S: Final = 180.0
+
+
+def faults_after(
+    cluster: Cluster,
+    kill: Callable[[str], object],
+    names: list[str],
+    chance: random.Random,
+    *,
+    restore: Callable[[], object] = lambda: None,
+    look: Callable[[], object] = lambda: None,
+) -> list[str]:
+    """Kill services while the workload changes, and restore what is still away at the end.
+
+    Return what is then not as the manifests say, or what is left when they are deleted.
+    look: called between the two.
+    """
+
+    async def body() -> list[str]:
+        api = Api(connect(cluster), Options(timeout_s=5.0))
+        churn = Churn(api, chance)
+        try:
+            await _trouble(kill, names, churn)
+            await asyncio.to_thread(restore)
+            if faults := await _settled(churn):
+                return faults
+            await asyncio.to_thread(look)
+            await churn.end()
+            return await _settled(churn)
+        finally:
+            await api.close()
+
+    return asyncio.run(body())
+
+
+def one_of_each(names: list[str], chance: random.Random) -> list[str]:
+    """Choose one service of each kind, in any order."""
+    kinds = {name.rstrip("0123456789") for name in names}
+    chosen = [
+        chance.choice([name for name in names if name.startswith(kind)]) for kind in sorted(kinds)
+    ]
+    return chance.sample(chosen, len(chosen))
+
+
+async def _trouble(kill: Callable[[str], object], names: list[str], churn: Churn) -> None:
+    await churn.begin()
+    for name in names:
+        await asyncio.to_thread(kill, name)
+        await churn.step()
+        await asyncio.sleep(0.3)
+
+
+async def _settled(churn: Churn) -> list[str]:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SETTLE_S
+    while faults := await churn.faults():
+        if loop.time() > deadline:
+            return faults
+        await asyncio.sleep(0.2)
+    return []
