@@ -4,31 +4,29 @@ Two kubelets of this machine join the cluster of compose.yaml in place of its ho
 is killed leaves its containers running, and finds them again.
 """
 
-import asyncio
 import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kvstack.agents.client.built_in import PODS
 from kvstack.agents.kubelet.runtime.process.cgroups import ROOT as CGROUPS
 from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstore.transport import native
 from tests.agents.support.namespaces import has_namespaces
-from tests.agents.topology.trouble import (
+from tests.agents.topology.trouble import ALIASES, LEASES, SETTLE_S, admin, faults_after, lasting, one_of_each
     ALIASES,
     LEASES,
     SETTLE_S,
     admin,
     lasting,
     one_of_each,
-    trouble,
 )
-from tests.agents.topology.workload import NAMESPACE, Churn, Programs
+from tests.agents.topology.workload import Churn, Programs
 from tests.support.compose import COMPOSE, Service, Topology
 
 pytestmark = [
@@ -108,48 +106,45 @@ def mentioned(directory: Path) -> list[str]:
     return [line for line in lines if str(directory) in line]
 
 
-async def settled(read: Callable[[], object]) -> object:
-    """Wait until nothing is left; return what is left after the limit."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLE_S
-    while (found := read()) and loop.time() < deadline:  # noqa: ASYNC110  # processes are asked
-        await asyncio.sleep(0.2)
-    return found
+def wait_until(is_so: Callable[[], bool]) -> bool:
+    """Wait until something is so; return whether it became so in time."""
+    deadline = time.monotonic() + SETTLE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
 
 
-async def story(topology: Topology, chance: random.Random, kills: list[str], mark: str) -> None:
+def play(
+    directory: Path, seed: int, choose: Callable[[list[str], random.Random], list[str]]
+) -> None:
     """Trouble; then the processes are those of the pods; then all pods go, and all processes."""
+    chance, mark = random.Random(seed), f"{directory.name}-{seed}"
+    replaced = {name: kubelet(name, directory) for name in NODES}
     programs = Programs(
         "host:latest",
         lasting=("sleep", "1000000"),
         ending=("sleep", "0.1"),
         environment={MARK: mark},
     )
-    async with admin(topology) as api:
-        churn = Churn(api, chance, programs)
-        faults = await trouble(topology, churn, kills)
-        assert not faults, "\n".join(faults)
+
+    def look(churn: Churn) -> None:
         wanted = churn.versions()
         assert wanted
-        assert not await settled(lambda: versions(mark) != wanted and (versions(mark), wanted))
-        await churn.end()
-        async with asyncio.timeout(SETTLE_S):
-            while await api.list_all(PODS, NAMESPACE):  # noqa: ASYNC110  # the server is asked
-                await asyncio.sleep(0.2)
-        assert not await settled(lambda: marked(mark))
+        assert wait_until(lambda: versions(mark) == wanted), (versions(mark), wanted)
 
-
-def play(
-    directory: Path, seed: int, choose: Callable[[list[str], random.Random], list[str]]
-) -> None:
-    chance, mark = random.Random(seed), f"{directory.name}-{seed}"
-    replaced = {name: kubelet(name, directory) for name in NODES}
     try:
         with Topology(
             COMPOSE, directory, extra=LEASES, aliases=ALIASES, replaced=replaced, network=6
         ) as topology:
             topology.up()
-            asyncio.run(story(topology, chance, choose(lasting(topology), chance), mark))
+            kills = choose(lasting(topology), chance)
+            faults = faults_after(
+                admin(topology), topology.kill, kills, chance, programs=programs, look=look
+            )
+            assert not faults, "\n".join(faults)
+            assert wait_until(lambda: not marked(mark)), marked(mark)
         assert not mentioned(directory)
         assert not groups_of_pods(directory)
     finally:

@@ -1,6 +1,5 @@
 """The cluster of compose.yaml as processes, each of which is killed while a workload changes."""
 
-import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from kvstore.transport import native
-from tests.agents.topology.trouble import ALIASES, LEASES, admin, lasting, one_of_each, trouble
-from tests.agents.topology.workload import Churn
+from tests.agents.topology.trouble import (
+    ALIASES,
+    LEASES,
+    admin,
+    faults_after,
+    lasting,
+    one_of_each,
+)
 from tests.support.compose import COMPOSE, Topology
 
 pytestmark = [
@@ -28,12 +33,7 @@ def play(
         topology.up()
         chance = random.Random(seed)
         kills = choose(lasting(topology), chance)
-
-        async def body() -> list[str]:
-            async with admin(topology) as api:
-                return await trouble(topology, Churn(api, chance), kills)
-
-        faults = asyncio.run(body())
+        faults = faults_after(admin(topology), topology.kill, kills, chance)
         assert not faults, "\n".join(faults)
         # Leaders that lost their lease ended by themselves.
         assert topology.restarts >= len(kills)

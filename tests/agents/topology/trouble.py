@@ -1,19 +1,21 @@
-"""Kills services of a cluster while its workload changes, and waits until all is as written."""
+"""What happens to a cluster while its workload changes: parts of it are killed, one after another.
+
+faults = faults_after(cluster, topology.kill, ["lb", "apiserver1"], random.Random(7))
+"""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Final
 
 from kvstack.agents.client.api import Api, Options
-from kvstack.agents.client.kubeconfig import connect, load
-from tests.agents.topology.workload import Churn
+from kvstack.agents.client.kubeconfig import Cluster, connect, load
+from tests.agents.topology.workload import Churn, Programs
 from tests.support.compose import Topology
 
 SETTLE_S: Final = 180.0
 ALIASES: Final = {"api": "lb"}  # both API servers have this name
-PUBLISHED: Final = "6443"
+_PUBLISHED: Final = "6443"
 _LED: Final = ("controller-manager1", "controller-manager2", "scheduler1", "scheduler2")
 # Another leads soon, so that a test need not wait long.
 LEASES: Final = dict.fromkeys(
@@ -26,37 +28,37 @@ LEASES: Final = dict.fromkeys(
 )
 
 
-async def trouble(topology: Topology, churn: Churn, kills: list[str]) -> list[str]:
-    """Kill services one after the other while the workload changes; return what is wrong then."""
-    await churn.begin()
-    for name in kills:
-        await asyncio.to_thread(topology.kill, name)
-        await churn.step()
-        await asyncio.sleep(0.3)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLE_S
-    while faults := await churn.faults():
-        if loop.time() > deadline:
-            return faults
-        await asyncio.sleep(0.2)
-    return []
+def faults_after(
+    cluster: Cluster,
+    kill: Callable[[str], object],
+    names: list[str],
+    chance: random.Random,
+    *,
+    programs: Programs | None = None,
+    restore: Callable[[], object] = lambda: None,
+    look: Callable[[Churn], object] = lambda _: None,
+) -> list[str]:
+    """Kill services while the workload changes, and restore what is still away at the end.
 
+    Return what is then not as the manifests say, or what is left when they are deleted.
+    look: called between the two.
+    """
 
-def lasting(topology: Topology) -> list[str]:
-    """Return the services that are started again when they end."""
-    return [name for name, each in topology.services.items() if each.get("restart")]
+    async def body() -> list[str]:
+        api = Api(connect(cluster), Options(timeout_s=5.0))
+        churn = Churn(api, chance, programs)
+        try:
+            await _trouble(kill, names, churn)
+            await asyncio.to_thread(restore)
+            if faults := await _settled(churn):
+                return faults
+            await asyncio.to_thread(look, churn)
+            await churn.end()
+            return await _settled(churn)
+        finally:
+            await api.close()
 
-
-@asynccontextmanager
-async def admin(topology: Topology) -> AsyncIterator[Api]:
-    """Return a client that is the administrator."""
-    cluster = load(topology.path("apiserver1", "/certs/kubernetes/admin.conf"))
-    assert cluster.server == topology.url(PUBLISHED)
-    api = Api(connect(cluster), Options(timeout_s=5.0))
-    try:
-        yield api
-    finally:
-        await api.close()
+    return asyncio.run(body())
 
 
 def one_of_each(names: list[str], chance: random.Random) -> list[str]:
@@ -66,3 +68,33 @@ def one_of_each(names: list[str], chance: random.Random) -> list[str]:
         chance.choice([name for name in names if name.startswith(kind)]) for kind in sorted(kinds)
     ]
     return chance.sample(chosen, len(chosen))
+
+
+def lasting(topology: Topology) -> list[str]:
+    """Return the services that are started again when they end."""
+    return [name for name, each in topology.services.items() if each.get("restart")]
+
+
+def admin(topology: Topology) -> Cluster:
+    """Return how the administrator reaches a cluster."""
+    cluster = load(topology.path("apiserver1", "/certs/kubernetes/admin.conf"))
+    assert cluster.server == topology.url(_PUBLISHED)
+    return cluster
+
+
+async def _trouble(kill: Callable[[str], object], names: list[str], churn: Churn) -> None:
+    await churn.begin()
+    for name in names:
+        await asyncio.to_thread(kill, name)
+        await churn.step()
+        await asyncio.sleep(0.3)
+
+
+async def _settled(churn: Churn) -> list[str]:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SETTLE_S
+    while faults := await churn.faults():
+        if loop.time() > deadline:
+            return faults
+        await asyncio.sleep(0.2)
+    return []

@@ -33,6 +33,13 @@ WEAKER = (
     Weaker(
         "kubectl has refused pods in a map, whose order is drawn", "kubectl drain", "sorted-words"
     ),
+    Weaker("releases of one second are listed by their names", "helm list -d", "sorted"),
+    Weaker(
+        "helm shows kinds in the order of a map, and the header of neighbours with the same once",
+        "helm status one",
+        "set",
+        ("4.3.1",),
+    ),
     *(
         Weaker(
             "it prints data in the order of a map",

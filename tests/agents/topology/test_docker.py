@@ -1,0 +1,161 @@
+"""compose.yaml with Docker itself, where an engine runs and has Compose: the tests start none.
+
+    pytest tests/agents/topology/test_docker.py -m long
+
+The images stay in the engine (`kvstack-test…`); containers, networks and volumes are removed.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from kvstack.agents.client.kubeconfig import Cluster, load
+from kvstore.transport import native
+from tests.agents.topology.images import base_images
+from tests.agents.topology.trouble import faults_after, one_of_each
+from tests.support.compose import COMPOSE, ROOT, read_compose
+from tests.support.network.ports import free_ports
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.timeout(2400),
+    pytest.mark.xdist_group("topology"),
+]
+
+PORTS: Final = ("PORT1", "PORT2", "PORT3", "API_PORT")
+COMMAND_S: Final = 1200.0
+AGAIN_S: Final = 60.0
+LASTING: Final = [name for name, each in read_compose()["services"].items() if each.get("restart")]
+
+
+def docker(
+    *words: str, check: bool = True, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        ["docker", *words],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_S,
+    )
+    assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done
+
+
+def require_docker() -> None:
+    """Skip the test where it would have to start an engine, or to install something."""
+    if not shutil.which("docker"):
+        pytest.skip("docker is not installed")
+    if docker("version", check=False).returncode:
+        pytest.skip("no engine of docker can be reached")
+    if docker("compose", "version", check=False).returncode:
+        pytest.skip("docker has no Compose")
+    if not os.environ.get("DOCKER_HOST", "unix://").startswith("unix://"):
+        pytest.skip("the engine is on another machine, and so would the ports be")
+    if not native.is_available():
+        pytest.skip("the store has TLS by the crate alone")
+
+
+class Containers:
+    """The services of compose.yaml in containers."""
+
+    def __init__(self, project: str, directory: Path, environment: dict[str, str]) -> None:
+        self._words = ("compose", "--project-name", project, "--file", str(COMPOSE))
+        self._environment = environment
+        self._directory = directory
+        self._killed = ""
+
+    def compose(self, *words: str, check: bool = True) -> str:
+        return docker(*self._words, *words, check=check, environment=self._environment).stdout
+
+    def up(self) -> Cluster:
+        """Build and start everything; return how it is reached, as the head of the file says."""
+        self.compose("up", "--build", "--detach", "--wait")
+        certificates = self._directory / "certs"
+        self.compose("cp", "certs:/certs/.", str(certificates))
+        return load(certificates / "kubernetes" / "admin.conf")
+
+    def down(self) -> None:
+        (self._directory / "containers.log").write_text(self.compose("logs", check=False))
+        self.compose("down", "--volumes", "--timeout", "5")
+
+    def kill(self, name: str) -> None:
+        """Kill a container, which stays away until the next is killed."""
+        self.restore()
+        self.compose("kill", name)
+        assert not self.state(name)["Running"]
+        self._killed = name
+
+    def restore(self) -> None:
+        """Bring back the one that was killed."""
+        if self._killed:
+            self.compose("up", "--detach", "--no-deps", "--no-recreate", self._killed)
+            self._killed = ""
+
+    def crash(self, name: str) -> None:
+        """Kill the process of a container, which the engine starts again."""
+        before = self.state(name)
+        os.kill(before["Pid"], signal.SIGKILL)
+        deadline = time.monotonic() + AGAIN_S
+        while (after := self.state(name))["Pid"] == before["Pid"] or not after["Running"]:
+            assert time.monotonic() < deadline, f"{name} was not started again: {after}"
+            time.sleep(0.1)
+
+    def state(self, name: str) -> dict[str, object]:
+        container = self.compose("ps", "--all", "--quiet", name).strip()
+        found: dict[str, object] = json.loads(
+            docker("inspect", "--format", "{{json .State}}", container).stdout
+        )
+        return found
+
+
+@pytest.fixture(scope="module")
+def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Containers, Cluster]]:
+    require_docker()
+    directory = tmp_path_factory.mktemp("containers")
+    python, rust = base_images(docker, directory)
+    ports = free_ports(len(PORTS))
+    environment = {
+        "KVSTORE_IMAGE": "kvstack-test",
+        "PYTHON_IMAGE": python,
+        "RUST_IMAGE": rust,
+        **{name: str(port) for name, port in zip(PORTS, ports, strict=True)},
+    }
+    found = Containers(f"kvstack-test-{os.getpid()}", directory, environment)
+    try:
+        yield found, found.up()
+    finally:
+        found.down()
+
+
+def test_any_container_may_be_killed(containers: tuple[Containers, Cluster]) -> None:
+    found, cluster = containers
+    chance = random.Random(1)
+    # Clients outside have but one address: what stands for it cannot stay away.
+    kills = one_of_each([name for name in LASTING if name[-1].isdigit()], chance)
+    faults = faults_after(cluster, found.kill, kills, chance, restore=found.restore)
+    assert not faults, "\n".join(faults)
+
+
+def test_containers_whose_process_ends_are_started_again(
+    containers: tuple[Containers, Cluster],
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("processes of containers are killed by root alone")
+    found, cluster = containers
+    chance = random.Random(2)
+    faults = faults_after(cluster, found.crash, one_of_each(LASTING, chance), chance)
+    assert not faults, "\n".join(faults)
