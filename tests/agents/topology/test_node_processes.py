@@ -18,11 +18,12 @@ from kvstack.agents.kubelet.runtime.process.cgroups import ROOT as CGROUPS
 from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstore.transport import native
 from tests.agents.support.namespaces import has_namespaces
-from tests.agents.topology.trouble import ALIASES, LEASES, SETTLE_S, admin, faults_after, lasting, one_of_each
+from tests.agents.topology.trouble import (
     ALIASES,
     LEASES,
     SETTLE_S,
     admin,
+    faults_after,
     lasting,
     one_of_each,
 )
