@@ -73,6 +73,7 @@ class Presence:
         if self._lock < 0:
             return
         if self._record.ends_with_node:
+            mount_table.take_away(Path(self._record.root, "pods"))  # of volumes
             shared = shm_of(self._state, self._record.name)
             if shared.is_dir() and not os.listdir(shared):
                 shared.rmdir()

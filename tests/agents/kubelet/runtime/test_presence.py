@@ -106,6 +106,7 @@ def test_what_outlives_its_node_and_what_lives_stays(tmp_path: Path) -> None:
         assert clean(state) == []
         assert all(each.is_mount() for each in kept)
         living.end()
+        assert not kept[3].is_mount()  # its volume; what its containers shared is its sandboxes'
         assert not (state / "nodes" / record(other).name).exists()
     finally:
         for place in (state, root, other):
