@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.kubelet.eviction.evictions import CONDITIONS, amount_of
 from kvstack.agents.kubelet.pods.restarts import MAX_S
 from kvstack.apiserver.objects.durations import DurationError, parse
+from kvstack.apiserver.server.settings.flag_reader import TLS_VERSIONS
 
 Object: TypeAlias = dict[str, Any]
 
@@ -81,13 +82,15 @@ DEFAULTS: Final[Object] = {
     "nodeStatusMaxImages": 50,
     "nodeLeaseDurationSeconds": 40,
     "enableDebuggingHandlers": True,
+    "tlsMinVersion": "",
+    "tlsCipherSuites": [],
     "crashLoopBackOff": {"maxContainerRestartPeriod": "5m0s"},
 }
 """What has an effect here."""
 
 _IGNORED_NAMES: Final = """
     readOnlyPort enableServer syncFrequency
-    tlsCipherSuites tlsMinVersion tlsCurvePreferences registryPullQPS registryBurst
+    tlsCurvePreferences registryPullQPS registryBurst
     eventRecordQPS eventBurst enableContentionProfiling oomScoreAdj
     streamingConnectionIdleTimeout volumeStatsAggPeriod kubeletCgroups
     systemCgroups cgroupsPerQOS cgroupDriver cpuManagerPolicy singleProcessOOMKill
@@ -108,7 +111,8 @@ _IGNORED_NAMES: Final = """
     systemReservedCgroup kubeReservedCgroup staticPodURLHeader showHiddenMetricsForVersion
     imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist
 """
-_WITHOUT_EFFECT: Final = frozenset(_IGNORED_NAMES.split())
+WITHOUT_EFFECT: Final = frozenset(_IGNORED_NAMES.split())
+"""Fields that are taken and have no meaning here; the log says so."""
 FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "address": ("address",),
     "port": ("port",),
@@ -150,6 +154,8 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "tls-private-key-file": ("tlsPrivateKeyFile",),
     "rotate-certificates": ("rotateCertificates",),
     "rotate-server-certificates": ("serverTLSBootstrap",),
+    "tls-min-version": ("tlsMinVersion",),
+    "tls-cipher-suites": ("tlsCipherSuites",),
     "register-node": ("registerNode",),
     "register-with-taints": ("registerWithTaints",),
     "provider-id": ("providerID",),
@@ -179,7 +185,7 @@ def read_configuration(obj: Object) -> Object:
     for name, value in obj.items():
         if name in ("apiVersion", "kind") or value is None:
             continue
-        if name not in DEFAULTS and name not in _WITHOUT_EFFECT:
+        if name not in DEFAULTS and name not in WITHOUT_EFFECT:
             raise ConfigurationFileError(f'strict decoding error: unknown field "{name}"')
         found[name] = merged(found[name], value) if _is_nested(name) else value
     _check(found)
@@ -205,7 +211,7 @@ def merged(one: Object, other: Object) -> Object:
 
 def without_effect(obj: Object) -> list[str]:
     """Return the fields of an object that have no meaning here."""
-    return sorted(name for name in obj if name in _WITHOUT_EFFECT)
+    return sorted(name for name in obj if name in WITHOUT_EFFECT)
 
 
 def with_flags(configuration: Object, flags: Mapping[str, str]) -> Object:
@@ -298,6 +304,10 @@ def _check_back_off(found: Object) -> None:
 def _check(found: Object) -> None:
     _check_back_off(found)
     _check_evictions(found)
+    version = found["tlsMinVersion"]
+    if version not in TLS_VERSIONS:
+        known = ", ".join(filter(None, TLS_VERSIONS))
+        raise ConfigurationFileError(f"tlsMinVersion: {version}: one of {known}")
     for name in sorted(_DURATIONS):
         try:
             parse(str(found[name]))

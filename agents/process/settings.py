@@ -16,7 +16,6 @@ from kvstack.agents.client.over_http import Credentials
 from kvstack.apiserver.server.settings.flag_reader import FlagReader
 from kvstore.errors import ConfigError
 
-_TLS_VERSIONS: Final = {"": "TLS1.2", "VersionTLS12": "TLS1.2", "VersionTLS13": "TLS1.3"}
 _PORT_MAX: Final = 65535
 _DEBUG_VERBOSITY: Final = 4
 
@@ -117,17 +116,12 @@ def page_settings(reader: FlagReader) -> PageSettings:
     cert_file, key_file = reader.text("tls-cert-file"), reader.text("tls-private-key-file")
     if bool(cert_file) != bool(key_file):
         reader.wrong.append("--tls-cert-file and --tls-private-key-file must be given together")
-    version = reader.text("tls-min-version")
-    if version not in _TLS_VERSIONS:
-        reader.wrong.append(
-            f"--tls-min-version {version}: VersionTLS12 and VersionTLS13 are supported"
-        )
     return PageSettings(
         reader.text("bind-address") or "0.0.0.0",
         port,
         cert_file,
         key_file,
-        _TLS_VERSIONS.get(version, "TLS1.2"),
+        reader.tls_version(),
         reader.texts("tls-cipher-suites"),
         not reader.flag("disable-http2-serving"),
         reader.text("client-ca-file"),

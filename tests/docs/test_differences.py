@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 from kvstack.agents.controllers.table import ABSENT, PARTS_ABSENT
+from kvstack.agents.kubelet.absent import ABSENT as OF_NODES
+from kvstack.agents.kubelet.configuration import WITHOUT_EFFECT
 from kvstack.agents.manager.flags import TABLE as MANAGER_FLAGS
 from kvstack.agents.scheduler.live.command_line import TABLE as SCHEDULER_FLAGS
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag
@@ -31,7 +33,7 @@ PROGRAMS: tuple[tuple[str, tuple[Flag, ...]], ...] = (
 
 
 def document() -> str:
-    return "\n".join((HEAD, _answers(), _controllers(), _absent(), _flags()))
+    return "\n".join((HEAD, _answers(), _controllers(), _absent(), _nodes(), _flags()))
 
 
 def _answers() -> str:
@@ -63,6 +65,14 @@ def _absent() -> str:
     )
 
 
+def _nodes() -> str:
+    rows = "".join(f"| {each.what} | {each.instead} |\n" for each in OF_NODES)
+    return (
+        "## Nodes\n\nWhat kubelet does and `kvstack kubelet` does not.\n\n"
+        f"| what | instead |\n|---|---|\n{rows}"
+    )
+
+
 def _flags() -> str:
     parts = [
         "## Flags\n\nEach program takes all flags of its original. These are accepted and have no"
@@ -75,6 +85,8 @@ def _flags() -> str:
                 parts.append(
                     f"**{program}, {what}:** {', '.join(f'`{name}`' for name in names)}.\n"
                 )
+    fields = ", ".join(f"`{name}`" for name in sorted(WITHOUT_EFFECT))
+    parts.append(f"**KubeletConfiguration, no effect:** {fields}.\n")
     return "\n".join(parts)
 
 

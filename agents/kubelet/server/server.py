@@ -32,6 +32,7 @@ from kvstack.agents.kubelet.server.port_forward import SpdyForwarder, forward_ch
 from kvstack.agents.kubelet.server.stats import Sampler, summary
 from kvstack.agents.kubelet.server.upgrades import UpgradeError
 from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.server.settings.flag_reader import TLS_VERSIONS
 from kvstack.apiserver.streams import websocket
 from kvstack.apiserver.streams.channels import Wants, WebSocketWire, failed_status
 from kvstore.http.serving.answer import Answer
@@ -92,7 +93,14 @@ class KubeletServer:
         self._sampler = Sampler(kubelet, clock)
         authorities = {_CLIENTS: client_ca} if client_ca else {}
         asks = ClientAuth.REQUEST if client_ca else ClientAuth.NONE
-        tls = ServerTls(pair, client_auth=asks, authorities=authorities, http2=False)
+        tls = ServerTls(
+            pair,
+            client_auth=asks,
+            authorities=authorities,
+            min_version=TLS_VERSIONS[self._configuration.get("tlsMinVersion", "")],
+            cipher_suites=tuple(self._configuration.get("tlsCipherSuites", ())),
+            http2=False,
+        )
         self._http = HttpServer([Listener(url, "kubelet", tls)], self._serve)
 
     async def start(self) -> None:

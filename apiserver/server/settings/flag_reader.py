@@ -6,13 +6,15 @@ reader.check_refused()
 """
 
 import builtins
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kvstack.apiserver.server.settings.command_line import Given
 from kvstack.apiserver.server.settings.flag_table import Effect
 from kvstore.units import SECOND_NS
 
 _T = TypeVar("_T")
+TLS_VERSIONS: Final = {"": "TLS1.2", "VersionTLS12": "TLS1.2", "VersionTLS13": "TLS1.3"}
+"""Of Kubernetes' settings, and what listeners call them."""
 
 
 class FlagReader:
@@ -51,6 +53,15 @@ class FlagReader:
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the texts of a flag."""
         return self._of(name, tuple)
+
+    def tls_version(self) -> str:
+        """Return the oldest version of TLS that is taken."""
+        version = self.text("tls-min-version")
+        if version not in TLS_VERSIONS:
+            self.wrong.append(
+                f"--tls-min-version {version}: VersionTLS12 and VersionTLS13 are supported"
+            )
+        return TLS_VERSIONS.get(version, "TLS1.2")
 
     def map(self, name: str) -> dict[str, str]:
         """Return the texts of a flag, by name."""

@@ -45,7 +45,6 @@ RECONCILERS: Final = ("lease", "none")
 GATES_FILE: Final = Path(__file__).parents[1] / "data" / "feature_gates.txt"
 DEBUG_VERBOSITY: Final = 4
 
-_TLS_VERSIONS: Final = {"": "TLS1.2", "VersionTLS12": "TLS1.2", "VersionTLS13": "TLS1.3"}
 _HOUR_S: Final = 3600
 
 
@@ -271,11 +270,6 @@ def _serving(reader: _Reader) -> ServingOptions:
     cert_file, key_file = reader.text("tls-cert-file"), reader.text("tls-private-key-file")
     if bool(cert_file) != bool(key_file):
         reader.wrong.append("--tls-cert-file and --tls-private-key-file belong together")
-    version = reader.text("tls-min-version")
-    if version not in _TLS_VERSIONS:
-        reader.wrong.append(
-            f"--tls-min-version {version}: VersionTLS12 and VersionTLS13 are supported"
-        )
     advertised = reader.text("advertise-address")
     if advertised and ip_address(advertised).is_unspecified:
         reader.wrong.append(f"advertise-address {advertised} reaches nobody")
@@ -288,7 +282,7 @@ def _serving(reader: _Reader) -> ServingOptions:
         key_file=key_file,
         cert_dir=reader.text("cert-dir"),
         others=_named_pairs(reader),
-        min_version=_TLS_VERSIONS.get(version, "TLS1.2"),
+        min_version=reader.tls_version(),
         cipher_suites=reader.texts("tls-cipher-suites"),
         http2=not reader.flag("disable-http2-serving"),
         streams_max=reader.int("http2-max-streams-per-connection") or 250,

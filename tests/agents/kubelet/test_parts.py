@@ -122,6 +122,7 @@ def test_a_configuration_and_flags_over_it() -> None:
         ({"fileCheckFrequency": "soon"}, {}, "fileCheckFrequency: "),
         ({"authorization": {"mode": "Never"}}, {}, 'authorization.mode: invalid value "Never"'),
         ({}, {"max-pods": "many"}, "--max-pods many: a number"),
+        ({}, {"tls-min-version": "SSL3"}, "tlsMinVersion: SSL3: one of VersionTLS12, VersionTLS13"),
         ({}, {"anonymous-auth": "1"}, "--anonymous-auth 1: true or false"),
         ({}, {"kube-reserved": "cpu"}, "--kube-reserved cpu: NAME=VALUE"),
         (
