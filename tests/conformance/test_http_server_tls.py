@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography.x509 import Version, load_pem_x509_certificate
 
 from kvstore.errors import ConfigError
 from kvstore.http.serving.answer import Answer
@@ -53,6 +54,23 @@ class Files:
             "-days", str(days), *options,
             cwd=self.directory,
         )  # fmt: skip
+        return str(self.directory / f"{name}.pem"), str(self.directory / f"{name}.key")
+
+    def of_version_1(self, name: str) -> tuple[str, str]:
+        """Make a certificate without extensions; skips where openssl adds some by itself."""
+        openssl(
+            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}",
+            cwd=self.directory,
+        )  # fmt: skip
+        openssl(
+            "x509", "-req", "-in", f"{name}.csr", "-CA", self.ours.file, "-CAkey", "ours.key",
+            "-set_serial", "77", "-days", "2", "-out", f"{name}.pem",
+            cwd=self.directory,
+        )  # fmt: skip
+        made = load_pem_x509_certificate((self.directory / f"{name}.pem").read_bytes())
+        if made.version is not Version.v1:
+            pytest.skip("this openssl makes no certificates of version 1")
         return str(self.directory / f"{name}.pem"), str(self.directory / f"{name}.key")
 
     def tls(self, client_auth: ClientAuth = ClientAuth.NONE, **others: object) -> ServerTls:
@@ -171,6 +189,26 @@ def test_a_certificate_that_nobody_verifies(way: Way, files: Files, auth: Client
             assert connection.certificate_error == (
                 "tls: failed to verify certificate: x509: certificate signed by unknown authority"
             )
+
+    run(scenario())
+
+
+@EVERY_WAY
+def test_a_certificate_of_version_1_is_taken_where_another_verifies_it(
+    way: Way, files: Files
+) -> None:
+    pair = files.of_version_1("old")
+    if way.portable:
+        pytest.skip("Python's ssl verifies every certificate itself")
+    seen = Seen()
+
+    async def scenario() -> None:
+        async with serving(seen, at(files.tls(ClientAuth.REQUEST)), portable=False) as under:
+            context = files.trusting(pair, ssl.TLSVersion.TLSv1_3)
+            async with way.connect(under.url, context=context) as client:
+                assert (await client.ask("GET", "/")).body == b"seen"
+        [connection] = seen.connections
+        assert connection.certificates[:1] == (der(pair[0]),)
 
     run(scenario())
 

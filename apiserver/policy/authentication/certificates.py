@@ -4,7 +4,9 @@
 
 The chain is judged here and not by TLS alone, so that authorities can be replaced and certificates
 end while a connection goes on. A chain that was found good is remembered until its first
-certificate ends, or the authorities change. Certificates without a purpose are good for any.
+certificate ends, or the authorities change. Certificates without a purpose are good for any. Those
+of version 1, which `openssl x509 -req` makes, are good if a trusted authority itself signed them:
+they have no extensions that would have to be minded.
 """
 
 import hashlib
@@ -12,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -47,6 +49,7 @@ _OF_AUTHORITIES: Final = verification.ExtensionPolicy.permit_all().require_prese
     x509.BasicConstraints, verification.Criticality.AGNOSTIC, None
 )
 _OF_CLIENTS: Final = verification.ExtensionPolicy.permit_all()
+_WEAK: Final = frozenset(("md5", "sha1"))
 
 
 class ClientCertificate(NamedTuple):
@@ -69,13 +72,15 @@ class Authorities:
     def __init__(self, pem: bytes, clock: Clock) -> None:
         """Read them; ValueError if there is none."""
         self._clock: Final = clock
-        self._store, self._pem = _read(pem), pem
+        self._trusted, self._store = _read(pem)
+        self._pem = pem
         self._remembered: dict[tuple[bytes, ...], ClientCertificate] = {}
 
     def replace(self, pem: bytes) -> None:
         """Put others in their place; ValueError, and no change, if there is none."""
         if pem != self._pem:
-            self._store, self._pem = _read(pem), pem
+            self._trusted, self._store = _read(pem)
+            self._pem = pem
             self._remembered.clear()
 
     @property
@@ -106,6 +111,8 @@ class Authorities:
             raise AuthenticationError("x509: the client's chain is too long")
         try:
             own, *others = [x509.load_der_x509_certificate(each) for each in chain]
+            if own.version is x509.Version.v1:
+                return _signed_directly(own, self._trusted, now)
             verifier = (
                 verification.PolicyBuilder()
                 .store(self._store)
@@ -166,6 +173,34 @@ def _values(subject: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
     return texts
 
 
+def _signed_directly(
+    own: x509.Certificate, trusted: list[x509.Certificate], now: float
+) -> ClientCertificate:
+    """Judge a certificate of version 1; raises AuthenticationError."""
+    for authority in trusted:
+        if not _has_signed(authority, own):
+            continue
+        _check_purpose(authority)
+        ends = min(each.not_valid_after_utc.timestamp() for each in (own, authority))
+        begins = max(each.not_valid_before_utc.timestamp() for each in (own, authority))
+        if begins <= now <= ends:
+            return ClientCertificate(own, ends)
+        raise AuthenticationError("x509: certificate has expired or is not yet valid")
+    raise AuthenticationError("x509: certificate signed by unknown authority")
+
+
+def _has_signed(authority: x509.Certificate, own: x509.Certificate) -> bool:
+    algorithm = own.signature_hash_algorithm
+    if algorithm is not None and algorithm.name in _WEAK:
+        return False
+    try:
+        limits = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
+        own.verify_directly_issued_by(authority)
+    except (InvalidSignature, TypeError, ValueError, x509.ExtensionNotFound):
+        return False
+    return limits.ca
+
+
 def _check_purpose(certificate: x509.Certificate) -> None:
     try:
         purposes = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -175,5 +210,6 @@ def _check_purpose(certificate: x509.Certificate) -> None:
         raise AuthenticationError("x509: certificate specifies an incompatible key usage")
 
 
-def _read(pem: bytes) -> verification.Store:
-    return verification.Store(x509.load_pem_x509_certificates(pem))
+def _read(pem: bytes) -> tuple[list[x509.Certificate], verification.Store]:
+    certificates = x509.load_pem_x509_certificates(pem)
+    return certificates, verification.Store(certificates)

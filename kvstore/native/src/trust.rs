@@ -7,22 +7,28 @@
 //! Invariant: a certificate is verified by an authority if a chain leads to one of its certificates, or
 //! if it is itself one of them, byte for byte, and not expired: many clusters use a self-signed
 //! certificate that is marked as an authority, which webpki refuses as an end entity.
+//!
+//! Go takes certificates of version 1, as `openssl x509 -req` makes them; webpki reads none. Where all
+//! verification is left for afterwards, the handshake over TLS 1.3 proves that the client has the key.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::crypto::{
-    verify_tls12_signature, verify_tls13_signature, CryptoProvider,
+    verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key,
+    CryptoProvider,
 };
-use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer, UnixTime,
+};
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
     SignatureScheme,
 };
-use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
+use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate, X509Version};
 
 use crate::connection_info::Identity;
 
@@ -68,6 +74,16 @@ fn verify_trusted_certificate(
 fn is_own_issuer(certificate: &CertificateDer<'_>) -> bool {
     X509Certificate::from_der(certificate)
         .is_ok_and(|(_, parsed)| parsed.subject().as_raw() == parsed.issuer().as_raw())
+}
+
+/// Return the key of a certificate of version 1; none for any other.
+fn key_of_version_1(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    match X509Certificate::from_der(certificate) {
+        Ok((_, parsed)) if parsed.version() == X509Version::V1 => {
+            Some(SubjectPublicKeyInfoDer::from(parsed.public_key().raw.to_vec()))
+        }
+        _ => None,
+    }
 }
 
 fn is_revoked(
@@ -221,6 +237,11 @@ impl ClientCertVerifier for ClientTrust {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
+        if self.auth == ClientAuth::Request {
+            if let Some(key) = key_of_version_1(certificate) {
+                return verify_tls13_signature_with_raw_key(message, &key, signature, algorithms);
+            }
+        }
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 

@@ -1,8 +1,10 @@
 """Authorities and client certificates, made in memory."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -95,6 +97,38 @@ class Authority:
         issuer = self.certificate.subject
         made = _signed(shown, issuer, own, self.key, days, begins=begins, purposes=purposes)
         return made.public_bytes(Encoding.DER)
+
+    def client_of_version_1(self, name: str, **settings: Any) -> bytes:
+        """Return a client's certificate as `openssl x509 -req` makes it, without extensions."""
+        made = x509.load_der_x509_certificate(self.client(name, **settings))
+        _, parts = next(_members(made.tbs_certificate_bytes))
+        # Without the number of the version, [0], and the extensions, [3].
+        own = _der(0x30, b"".join(each for tag, each in _members(parts, whole=True) if tag < 0xA0))
+        _, signed = next(_members(made.public_bytes(Encoding.DER)))
+        _, algorithm, _ = (each for _, each in _members(signed, whole=True))
+        assert isinstance(self.key, ec.EllipticCurvePrivateKey)
+        signature = self.key.sign(own, ec.ECDSA(hashes.SHA256()))
+        return _der(0x30, own + algorithm + _der(0x03, b"\0" + signature))
+
+
+def _members(data: bytes, *, whole: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Give tags and contents of what follows one another in DER; whole: with tag and length."""
+    at = 0
+    while at < len(data):
+        start, size = at, data[at + 1]
+        at += 2
+        if size >= 0x80:
+            size, at = int.from_bytes(data[at : at + size - 0x80]), at + size - 0x80
+        yield data[start], data[start if whole else at : at + size]
+        at += size
+
+
+def _der(tag: int, content: bytes) -> bytes:
+    size = len(content)
+    if size < 0x80:
+        return bytes((tag, size)) + content
+    length = size.to_bytes((size.bit_length() + 7) // 8)
+    return bytes((tag, 0x80 + len(length))) + length + content
 
 
 def _signed(

@@ -3,14 +3,21 @@
 import hashlib
 
 import pytest
-from cryptography.x509 import load_der_x509_certificate
+from cryptography.x509 import Version, load_der_x509_certificate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.policy.authentication.certificates import Authorities, CertificateUsers
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
-from tests.apiserver.policy.certificates import CLIENT, SERVER, Authority, rsa_key, subject
+from tests.apiserver.policy.certificates import (
+    CLIENT,
+    SERVER,
+    Authority,
+    curve_key,
+    rsa_key,
+    subject,
+)
 from tests.apiserver.policy.clocks import FakeClock
 
 DAY_S = 86_400
@@ -75,6 +82,46 @@ def test_refused(der: bytes) -> None:
 def test_purposes_that_are_good(purposes: tuple[object, ...]) -> None:
     der = CA.client("bob", purposes=purposes)  # type: ignore[arg-type]
     assert users().authenticate((der,)) is not None
+
+
+def test_version_1() -> None:
+    der = CA.client_of_version_1("bob")
+    assert load_der_x509_certificate(der).version is Version.v1
+    found = users(OTHER, CA).authenticate((der,))
+    assert found is not None
+    assert found.name == "bob"
+
+
+@pytest.mark.parametrize(
+    ("der", "text"),
+    [
+        (OTHER.client_of_version_1("bob"), "unknown authority"),
+        (CA.below(2).client_of_version_1("bob"), "unknown authority"),
+        (CA.client_of_version_1("bob", days=-0.5), "expired"),
+        (CA.client_of_version_1("bob", begins=0.5), "not yet valid"),
+    ],
+)
+def test_refused_of_version_1(der: bytes, text: str) -> None:
+    with pytest.raises(AuthenticationError, match=text):
+        users().authenticate((der,))
+
+
+def test_version_1_signed_by_what_is_no_authority() -> None:
+    own = load_der_x509_certificate(CA.client("carl", key=curve_key(7)))
+    carl = Authority(own, curve_key(7))
+    assert users(carl, CA).authenticate((CA.client_of_version_1("bob"),)) is not None
+    with pytest.raises(AuthenticationError, match="unknown authority"):
+        users(carl, CA).authenticate((carl.client_of_version_1("bob"),))
+
+
+def test_version_1_ends_while_it_is_remembered() -> None:
+    clock = FakeClock()
+    known = users(clock=clock)
+    der = CA.client_of_version_1("bob")
+    assert known.authenticate((der,)) is not None
+    clock.seconds += 2 * DAY_S
+    with pytest.raises(AuthenticationError, match="expired"):
+        known.authenticate((der,))
 
 
 def test_an_authority_that_calls_itself_like_ours_is_another() -> None:
