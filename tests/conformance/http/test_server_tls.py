@@ -208,7 +208,7 @@ def test_a_certificate_of_version_1_is_taken_where_another_verifies_it(
             async with way.connect(under.url, context=context) as client:
                 assert (await client.ask("GET", "/")).body == b"seen"
         [connection] = seen.connections
-        assert connection.certificates == (der(pair[0]),)
+        assert connection.certificates[:1] == (der(pair[0]),)
 
     run(scenario())
 
