@@ -40,7 +40,7 @@ from kvstack.agents.kubelet.node import label_problem
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
-from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
+from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static_pods import StaticSettings
 from kvstore.errors import ConfigError
 from kvstore.runtime.log.line_logger import LEVELS, LineLogger, open_logger
