@@ -35,13 +35,13 @@ from kvstack.agents.kubelet.housekeeping import KeepingOptions
 from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, Rotation
 from kvstack.agents.kubelet.image_garbage import ImageOptions
-from kvstack.agents.kubelet.kubelet import KubeletOptions
 from kvstack.agents.kubelet.node import label_problem
 from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
-from kvstack.agents.kubelet.static_pods import StaticSettings
+from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstore.errors import ConfigError
 from kvstore.runtime.log.line_logger import LEVELS, LineLogger, open_logger
 

@@ -27,8 +27,9 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet import node, resolv_conf
 from kvstack.agents.kubelet.identity import certificates
 from kvstack.agents.kubelet.identity.rotation import SERVING_KIND, Rotation
-from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
+from kvstack.agents.kubelet.kubelet import Kubelet
 from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.runtime.process import presence
 from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
