@@ -4,7 +4,7 @@
     worker       which containers start and stop now
     restarts     whether and when a container starts again
     lost         containers of which only the pod's status tells
-    status       what the pod's status says
+    status       what the pod's status says, with `container_statuses` and `conditions`
     environment  the variables of a container
     files        the contents of volumes that the API holds
     logs         CRI's log lines, and what `kubectl logs` selects of them
