@@ -1,6 +1,6 @@
 """Runs containers as processes of this machine; see the package.
 
-runtime = ProcessRuntime(ProcessOptions(root, logs), images, clock, on_change)
+runtime = ProcessRuntime(ProcessOptions(root), images, clock, on_change)
 await runtime.open()
 
 What is on the disk is in `files`, what a shim is told in `specs`, what the containers of a pod
