@@ -35,13 +35,13 @@ from kvstack.agents.kubelet.housekeeping import KeepingOptions
 from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, Rotation
 from kvstack.agents.kubelet.image_garbage import ImageOptions
-from kvstack.agents.kubelet.kubelet import KubeletOptions
 from kvstack.agents.kubelet.node import label_problem
 from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
-from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
-from kvstack.agents.kubelet.static_pods import StaticSettings
+from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
+from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstore.errors import ConfigError
 from kvstore.runtime.log.line_logger import LEVELS, LineLogger, open_logger
 
@@ -176,22 +176,37 @@ def _configuration(own: dict[str, str], flags: dict[str, str]) -> tuple[Object, 
 
 def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
     """Return the settings of a node."""
-    root = Path(own["root-dir"])
-    name = (own["hostname-override"] or gethostname()).strip().lower()
-    ip = own["node-ip"] or own_address()
-    labels = dict(each.partition("=")[::2] for each in own["node-labels"].split(",") if each)
-    address = configuration["address"]
+    kubelet = _kubelet_options(own, configuration)
+    return RealNodeOptions(
+        kubelet.name,
+        configuration["authentication"]["x509"]["clientCAFile"],
+        kubelet.ip,
+        configuration["address"],
+        configuration["port"],
+        kubelet.root,
+        has_host_image=own["host-image"] == "true",
+        images=Path(own["image-dir"]) if own["image-dir"] else None,
+        ends_with_node=False,
+        kubelet=kubelet,
+        runtime_endpoint=configuration["containerRuntimeEndpoint"],
+        image_endpoint=configuration["imageServiceEndpoint"],
+        configuration=configuration,
+        pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
+        network=own["pod-network"],
+    )
+
+
+def _kubelet_options(own: dict[str, str], configuration: Object) -> KubeletOptions:
     static = configuration["staticPodPath"]
-    endpoint = configuration["containerRuntimeEndpoint"]
-    reserved = _summed(configuration["systemReserved"], configuration["kubeReserved"])
-    kubelet = KubeletOptions(
-        name,
-        ip,
-        root,
+    logs = Path(configuration["podLogsDir"])
+    return KubeletOptions(
+        (own["hostname-override"] or gethostname()).strip().lower(),
+        own["node-ip"] or own_address(),
+        Path(own["root-dir"]),
         configuration["port"],
         pods_max(configuration, os.cpu_count() or 1),
         own["ignore-limits"] == "true",
-        Path(configuration["podLogsDir"]),
+        logs,
         configuration["cgroupRoot"].strip("/") or "kubepods",
         node_names(configuration),
         configuration["seccompDefault"],
@@ -199,47 +214,39 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         seconds(configuration["crashLoopBackOff"], "maxContainerRestartPeriod"),
         StaticSettings(Path(static) if static else None, configuration["staticPodURL"]),
         seconds(configuration, "fileCheckFrequency"),
-        reserved,
-        StatusOptions(
-            seconds(configuration, "nodeStatusUpdateFrequency"),
-            seconds(configuration, "nodeStatusReportFrequency"),
-            labels,
-            configuration["registerWithTaints"],
-            configuration["providerID"],
-            configuration["registerNode"],
-            configuration["nodeStatusMaxImages"],
-        ),
-        KeepingOptions(
-            _evictions(configuration),
-            ImageOptions(
-                configuration["imageGCHighThresholdPercent"],
-                configuration["imageGCLowThresholdPercent"],
-                seconds(configuration, "imageMinimumGCAge"),
-                seconds(configuration, "imageMaximumGCAge"),
-            ),
-            quantity(configuration["containerLogMaxSize"]),
-            configuration["containerLogMaxFiles"],
-        ),
-        log_links=Path(configuration["podLogsDir"]).parent / "containers",
+        _summed(configuration["systemReserved"], configuration["kubeReserved"]),
+        _status_options(own, configuration),
+        _keeping_options(configuration),
+        log_links=logs.parent / "containers",
         allowed_sysctls=configuration["allowedUnsafeSysctls"],
         lease_s=configuration["nodeLeaseDurationSeconds"],
     )
-    return RealNodeOptions(
-        name,
-        configuration["authentication"]["x509"]["clientCAFile"],
-        ip,
-        address,
-        configuration["port"],
-        root,
-        has_host_image=own["host-image"] == "true",
-        images=Path(own["image-dir"]) if own["image-dir"] else None,
-        ends_with_node=False,
-        kubelet=kubelet,
-        runtime_endpoint=endpoint,
-        image_endpoint=configuration["imageServiceEndpoint"],
-        configuration=configuration,
-        pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
-        network=own["pod-network"],
+
+
+def _status_options(own: dict[str, str], configuration: Object) -> StatusOptions:
+    return StatusOptions(
+        seconds(configuration, "nodeStatusUpdateFrequency"),
+        seconds(configuration, "nodeStatusReportFrequency"),
+        dict(each.partition("=")[::2] for each in own["node-labels"].split(",") if each),
+        configuration["registerWithTaints"],
+        configuration["providerID"],
+        configuration["registerNode"],
+        configuration["nodeStatusMaxImages"],
+    )
+
+
+def _keeping_options(configuration: Object) -> KeepingOptions:
+    images = ImageOptions(
+        configuration["imageGCHighThresholdPercent"],
+        configuration["imageGCLowThresholdPercent"],
+        seconds(configuration, "imageMinimumGCAge"),
+        seconds(configuration, "imageMaximumGCAge"),
+    )
+    return KeepingOptions(
+        _evictions(configuration),
+        images,
+        quantity(configuration["containerLogMaxSize"]),
+        configuration["containerLogMaxFiles"],
     )
 
 

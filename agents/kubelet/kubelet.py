@@ -7,56 +7,46 @@
                                        ▲                        │
                                        └── what ended ◄─────────┘        status_writer ─► API
 
-One pod is never worked on twice at a time. `node_status` tells how the node is, `housekeeping`
+One pod is never worked on twice at a time. `pod_admission` says which pods the node takes,
+`static/mirrors` shows those of its own, `node_status` tells how the node is, and `housekeeping`
 cleans up after its pods.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.back_off import FailureBackOff
-from kvstack.agents.client.built_in import PODS, RUNTIME_CLASSES, SERVICES
+from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet import node
-from kvstack.agents.kubelet.eviction.eviction_manager import HARD_GRACE_S
-from kvstack.agents.kubelet.housekeeping import Housekeeping, KeepingOptions
+from kvstack.agents.kubelet.housekeeping import Housekeeping
 from kvstack.agents.kubelet.image_manager import ImageManager
-from kvstack.agents.kubelet.leases import DURATION_S, Leases
+from kvstack.agents.kubelet.leases import Leases
 from kvstack.agents.kubelet.log_links import LogLinks
-from kvstack.agents.kubelet.lost import lost_containers
-from kvstack.agents.kubelet.node_status import NodeStatus, StatusOptions
+from kvstack.agents.kubelet.node_status import NodeStatus
+from kvstack.agents.kubelet.options import KubeletOptions
+from kvstack.agents.kubelet.pod_admission import PodAdmission
 from kvstack.agents.kubelet.pod_sync import PodRecord, PodSync, Tools
-from kvstack.agents.kubelet.pods.admission import (
-    NODE_AFFINITY,
-    OUT_OF,
-    Refusal,
-    refusal,
-    victims,
-)
 from kvstack.agents.kubelet.pods.environment import Addresses
-from kvstack.agents.kubelet.pods.restarts import MAX_S
-from kvstack.agents.kubelet.pods.sandboxes import NodeNames, NodeSettings, is_critical
+from kvstack.agents.kubelet.pods.lost import lost_containers
+from kvstack.agents.kubelet.pods.sandboxes import NodeSettings
 from kvstack.agents.kubelet.pods.status import refused_status
 from kvstack.agents.kubelet.pods.worker import is_ended
 from kvstack.agents.kubelet.preparation import Preparation
 from kvstack.agents.kubelet.prober import Prober
 from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
-from kvstack.agents.kubelet.runtime.runtime import Runtime, StartError
-from kvstack.agents.kubelet.static_pods import (
-    StaticPods,
-    StaticSettings,
-    is_mirror,
-    is_mirror_of,
-    mirror_of,
-)
+from kvstack.agents.kubelet.runtime.runtime import Runtime
+from kvstack.agents.kubelet.runtime_classes import RuntimeClasses
+from kvstack.agents.kubelet.static.mirrors import Mirrors
+from kvstack.agents.kubelet.static.pages import page
+from kvstack.agents.kubelet.static.static_pods import StaticPods, is_mirror
 from kvstack.agents.kubelet.status_writer import StatusWriter
 from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes
@@ -74,39 +64,6 @@ _LEASE_PART: Final = 0.25
 _PLACE_S: Final = 0.5
 _MIRROR_S: Final = 5.0
 _CGROUP_V1: Final = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
-_PREEMPTED: Final = "Preempted in order to admit critical pod"
-
-
-@dataclass(frozen=True, slots=True)
-class KubeletOptions:
-    """Settings of one node."""
-
-    name: str
-    ip: str
-    root: Path
-    port: int = 10250
-    pods_max: int = 110
-    ignores_limits: bool = False
-    logs: Path | None = None
-    """Of pods; None: in the node's own directory."""
-    cgroup_root: str = "kubepods"
-    names: NodeNames = field(default_factory=NodeNames)
-    seccomp_default: bool = False
-    pids_max: int = -1
-    """Processes of a pod; -1: as many as it likes."""
-    back_off_max_s: float = MAX_S
-    """Of containers that crash."""
-    static: StaticSettings = field(default_factory=StaticSettings)
-    static_every_s: float = 20.0
-    reserved: dict[str, str] = field(default_factory=dict)
-    status: StatusOptions = field(default_factory=StatusOptions)
-    keeping: KeepingOptions = field(default_factory=KeepingOptions)
-    log_links: Path | None = None
-    """Where all logs are linked to; None: nowhere."""
-    allowed_sysctls: Sequence[str] = ()
-    """Besides those that are safe."""
-    lease_s: int = DURATION_S
-    """How long the node counts as alive after its last renewal."""
 
 
 class Kubelet:
@@ -133,17 +90,9 @@ class Kubelet:
         self._informer = Informer(api, PODS, clock, chance, logger, fields=fields)
         self._informer.store.add_index(_BY_UID, lambda pod: (pod["metadata"]["uid"],))
         self._services = Informer(api, SERVICES, clock, chance, logger)
-        self._static = StaticPods(options.static, options.name, _page)
+        self._static = StaticPods(options.static, options.name, page)
         self._recorder = EventRecorder(api, "kubelet", clock, chance, logger, host=options.name)
-        settings = NodeSettings(
-            str(options.logs or options.root / "logs"),
-            machine.memory_kib * 1024,
-            options.cgroup_root,
-            options.names,
-            options.seccomp_default,
-            options.pids_max,
-            str(options.root / "seccomp"),
-        )
+        settings = options.for_pods(machine.memory_kib)
         hard = options.keeping.evictions.hard
         allocatable = node.allocatable(machine, options.pods_max, options.reserved, hard)
         self.prober: Final = Prober(runtime, clock, chance, self._warn)
@@ -151,24 +100,10 @@ class Kubelet:
         self._volumes = PodVolumes(api, clock, chance, allocatable)
         self.links: Final = LogLinks(options.log_links)
         self._queue: WorkQueue[str] = WorkQueue(clock, FailureBackOff(clock, 0.05, 10.0))
-        self._sync = PodSync(
-            Tools(
-                runtime,
-                clock,
-                self._images,
-                self._volumes,
-                Preparation(self._services.store, settings, allocatable),
-                self.prober,
-                self._recorder,
-                settings,
-                options.ip,
-                self.pod_directory,
-                self._queue.add,
-                self._handler,
-                self.links,
-            )
-        )
+        self._sync = PodSync(self._tools(settings, allocatable))
         self._writer = StatusWriter(api)
+        self._mirrors = Mirrors(api, self._informer.store, self._writer, logger)
+        self._admission = PodAdmission(self, self._recorder)
         self.keeping: Final = Housekeeping(self, settings, clock, chance, logger, self._recorder)
         self.node: Final = NodeStatus(
             api,
@@ -189,6 +124,24 @@ class Kubelet:
         """Whether it is known which pods the API has; before, none is unwanted."""
         self.port = options.port
         self.started_s = clock.now_s()
+
+    def _tools(self, settings: NodeSettings, allocatable: Mapping[str, str]) -> Tools:
+        """Return with what pods are brought forward."""
+        return Tools(
+            self.runtime,
+            self._clock,
+            self._images,
+            self._volumes,
+            Preparation(self._services.store, settings, allocatable),
+            self.prober,
+            self._recorder,
+            settings,
+            self.options.ip,
+            self.pod_directory,
+            self._queue.add,
+            RuntimeClasses(self._api).handler,
+            self.links,
+        )
 
     async def start(self, port: int = 0) -> None:
         """Register the node, and return once it is ready and its pods are known.
@@ -265,7 +218,7 @@ class Kubelet:
     def pods(self) -> list[Object]:
         """Return the pods of the node; static ones with the status of their mirrors."""
         found = [each for each in self._informer.store if not is_mirror(each)]
-        return [*found, *(self._with_status(each) for each in self._static.pods.values())]
+        return [*found, *(self._mirrors.with_status(each) for each in self._static.pods.values())]
 
     def admitted(self) -> list[Object]:
         """Return the pods that the node has taken."""
@@ -280,13 +233,13 @@ class Kubelet:
         """Return a pod of the node."""
         for each in self._static.pods.values():
             if (each["metadata"]["namespace"], each["metadata"]["name"]) == (namespace, name):
-                return self._with_status(each)
+                return self._mirrors.with_status(each)
         return self._informer.store.get(f"{namespace}/{name}")
 
     def pod_of(self, uid: str) -> Object | None:
         """Return a pod of the node by its uid; None: it is wanted no more."""
         if (static := self._static.pods.get(uid)) is not None:
-            return self._with_status(static)
+            return self._mirrors.with_status(static)
         found = self._informer.store.by_index(_BY_UID, uid)
         return found[0] if found and not is_mirror(found[0]) else None
 
@@ -311,14 +264,6 @@ class Kubelet:
         status = pod.get("status") or {}
         addresses = Addresses(self.options.ip, status.get("podIP", ""))
         await self._volumes.renew(pod, self.pod_directory(meta["uid"]), addresses)
-
-    def _with_status(self, static: Object) -> Object:
-        """Return a static pod with what the API knows of it."""
-        meta = static["metadata"]
-        mirror = self._informer.store.get(f"{meta['namespace']}/{meta['name']}")
-        if mirror is None or not is_mirror_of(mirror, static):
-            return static
-        return {**static, "status": mirror.get("status") or static["status"]}
 
     # Pods.
 
@@ -367,7 +312,7 @@ class Kubelet:
             return
         shown: Object | None = pod
         if uid in self._static.pods:
-            shown = await self._mirror(pod)
+            shown = await self._mirror(pod, record)
             if shown is None:
                 self._queue.add_after(uid, _MIRROR_S)
         if record is None:
@@ -411,12 +356,7 @@ class Kubelet:
         record = PodRecord(uid, told, self.options.back_off_max_s)
         refused = None
         if not runs_already and not is_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
-            refused = self._refusal(pod)
-            if refused is not None and refused[0] == NODE_AFFINITY:
-                await self.node.read()  # its labels may be newer than what is known of them
-                refused = self._refusal(pod)
-            if refused is not None and refused[0].startswith(OUT_OF) and is_critical(pod):
-                refused = self._make_room(pod, refused)
+            refused = await self._admission.refusal(pod)
         self._records[uid] = record
         if refused is not None:
             record.is_refused = True
@@ -425,33 +365,6 @@ class Kubelet:
         elif runs_already:
             self._sync.resume(pod, record)
         return record
-
-    def _refusal(self, pod: Object) -> Refusal | None:
-        return refusal(
-            pod,
-            self.node.object,
-            self._active(),
-            self.runtime.unsupported,
-            ignores_limits=self.options.ignores_limits,
-            allowed_sysctls=self.options.allowed_sysctls,
-        )
-
-    def _active(self) -> list[Object]:
-        """Return the pods that take of the node's resources, or are about to end."""
-        known = self._records
-        return [
-            each for each in self.admitted() if not known[each["metadata"]["uid"]].memory.has_failed
-        ]
-
-    def _make_room(self, pod: Object, refused: Refusal) -> Refusal | None:
-        """End pods in favour of a critical one; return why it is refused nevertheless."""
-        found = victims(pod, self.node.object, self._active())
-        if found is None:
-            return refused
-        for each in found:
-            self._recorder.record(each, "Warning", "Preempting", _PREEMPTED)
-            self.end(each["metadata"]["uid"], "Preempting", _PREEMPTED, HARD_GRACE_S, disrupts=True)
-        return self._refusal(pod)
 
     async def _look_at_refused(self, pod: Object | None, record: PodRecord) -> None:
         memory = record.memory
@@ -479,21 +392,6 @@ class Kubelet:
         self._writer.forget(uid)
         self._records.pop(uid, None)
 
-    async def _handler(self, pod: Object) -> str:
-        """Return the handler of a pod's RuntimeClass; StartError."""
-        name = pod["spec"].get("runtimeClassName")
-        if not name:
-            return ""
-        try:
-            found = await self._api.get(RUNTIME_CLASSES, "", name)
-        except ApiError as error:
-            if error.code != _NOT_FOUND:
-                raise
-            text = f"failed to get sandbox runtime: {error.message}"
-            raise StartError("FailedCreatePodSandBox", text) from error
-        handler: str = found["handler"]
-        return handler
-
     # Static pods.
 
     async def _keep_static(self) -> None:
@@ -502,55 +400,23 @@ class Kubelet:
             await self._read_static()
 
     async def _read_static(self) -> None:
-        before = dict(self._static.pods)
         known_problems = self._static.problems
-        await self._static.read()
-        for uid in {*before, *self._static.pods}:
-            if uid not in self._static.pods and (record := self._records.get(uid)) is not None:
+        for uid in await self._static.read():
+            record = self._records.get(uid)
+            if uid not in self._static.pods and record is not None:
                 record.ending.set()
-            if uid not in before or uid not in self._static.pods:
-                self._queue.add(uid)
+            self._queue.add(uid)
         for problem in self._static.problems:
             if problem not in known_problems:
                 self._logger.warning("a static pod cannot be read", problem=problem)
-        if not self._knows_all:
-            return
-        wanted = {
-            (each["metadata"]["namespace"], each["metadata"]["name"])
-            for each in self._static.pods.values()
-        }
-        for each in list(self._informer.store):
-            meta = each["metadata"]
-            if is_mirror(each) and (meta["namespace"], meta["name"]) not in wanted:
-                await self._writer.finish(each)
+        if self._knows_all:
+            await self._mirrors.remove_others(self._static.pods.values())
 
-    async def _mirror(self, pod: Object) -> Object | None:
+    async def _mirror(self, pod: Object, record: PodRecord | None) -> Object | None:
         """Return how the API shows a static pod; None: it does not yet, and the pod runs anyway."""
         if not self._knows_all:
             return None
-        try:
-            return await self._made_mirror(pod)
-        except (ApiError, UnreachableError) as error:
-            name = pod["metadata"]["name"]
-            self._logger.warning("a static pod is not shown", pod=name, error=str(error))
-            return None
-
-    async def _made_mirror(self, pod: Object) -> Object:
-        """Return how the API shows a static pod; made, or made anew, if need be."""
-        meta = pod["metadata"]
-        found = self._informer.store.get(f"{meta['namespace']}/{meta['name']}")
-        if found is not None and is_mirror_of(found, pod):
-            return found
-        if found is not None:
-            await self._writer.finish(found)
-        if (record := self._records.get(meta["uid"])) is not None:
-            record.told = None
-        try:
-            return await self._api.create(PODS, meta["namespace"], mirror_of(pod, self.node.object))
-        except ApiError as error:
-            if error.code != _CONFLICT:
-                raise
-        return await self._api.get(PODS, meta["namespace"], meta["name"])
+        return await self._mirrors.show(pod, self.node.object, record)
 
     # Events.
 
@@ -559,17 +425,3 @@ class Kubelet:
 
     def _event(self, pod: Object, name: str, type_: str, reason: str, text: str) -> None:
         self._sync.event(pod, name, type_, reason, text)
-
-
-async def _page(url: str) -> bytes:
-    """Return a page of a server; raises OSError."""
-    # Loaded by the first page, since most nodes never ask for one.
-    import aiohttp
-
-    timeout = aiohttp.ClientTimeout(10)
-    try:
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
-            answer.raise_for_status()
-            return await answer.read()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise OSError(str(error)) from error

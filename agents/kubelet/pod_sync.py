@@ -17,6 +17,7 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.hooks import run_hook
 from kvstack.agents.kubelet.image_manager import ImageManager
 from kvstack.agents.kubelet.log_links import LogLinks
+from kvstack.agents.kubelet.pods.container_statuses import crash_loop_text
 from kvstack.agents.kubelet.pods.environment import Addresses, ConfigurationError, Objects
 from kvstack.agents.kubelet.pods.probes import (
     LIVENESS,
@@ -35,7 +36,7 @@ from kvstack.agents.kubelet.pods.sandboxes import (
     root_problem,
     sandbox_of,
 )
-from kvstack.agents.kubelet.pods.status import crash_loop_text, status_of
+from kvstack.agents.kubelet.pods.status import status_of
 from kvstack.agents.kubelet.pods.worker import (
     DEADLINE_EXCEEDED,
     DEADLINE_MESSAGE,

@@ -27,18 +27,16 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet import node, resolv_conf
 from kvstack.agents.kubelet.identity import certificates
 from kvstack.agents.kubelet.identity.rotation import SERVING_KIND, Rotation
-from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
+from kvstack.agents.kubelet.kubelet import Kubelet
 from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.runtime.process import presence
 from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
-from kvstack.agents.kubelet.runtime.process.process_runtime import (
-    SHARED,
-    ProcessOptions,
-    ProcessRuntime,
-)
+from kvstack.agents.kubelet.runtime.process.options import SHARED, ProcessOptions
+from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.runtime.runtime import Limits, Runtime
 from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.server import KubeletServer
@@ -84,7 +82,7 @@ class RealNodeOptions:
     pki: Path | None = None
     """Of certificates; None: in the root."""
     network: str = SHARED
-    """How pods that are processes are connected (`process_runtime`)."""
+    """How pods that are processes are connected (`options` of their runtime)."""
     port_may_differ: bool = False
     """Whether any port will do where the wanted one is taken."""
 

@@ -312,7 +312,7 @@ def agent_options(own: StackOptions, pods: IPv4Network | None = None) -> "AgentO
     from kvstack.agents.controllers.options import SIGNERS, NodeRanges, SignerOptions
     from kvstack.agents.controllers.options import Options as ControllerOptions
     from kvstack.agents.kubelet.real_node import RealNodeOptions, own_address
-    from kvstack.agents.kubelet.runtime.process.process_runtime import AUTOMATIC, BRIDGE, SHARED
+    from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
     from kvstack.agents.standalone.local_agents import AgentOptions
 
     pki = pki_dir(own.data_dir)

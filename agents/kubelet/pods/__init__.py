@@ -3,7 +3,8 @@
     admission    what this node cannot do is refused, never ignored
     worker       which containers start and stop now
     restarts     whether and when a container starts again
-    status       what the pod's status says
+    lost         containers of which only the pod's status tells
+    status       what the pod's status says, with `container_statuses` and `conditions`
     environment  the variables of a container
     files        the contents of volumes that the API holds
     logs         CRI's log lines, and what `kubectl logs` selects of them

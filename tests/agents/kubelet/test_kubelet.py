@@ -13,10 +13,12 @@ import pytest
 from kvstack.agents.client.built_in import CONFIG_MAPS, EVENTS, NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet import node
-from kvstack.agents.kubelet.kubelet import Kubelet, KubeletOptions
+from kvstack.agents.kubelet.kubelet import Kubelet
+from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.runtime.process.images import Images
-from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessOptions, ProcessRuntime
-from kvstack.agents.kubelet.static_pods import StaticSettings
+from kvstack.agents.kubelet.runtime.process.options import ProcessOptions
+from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
+from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.agents.support.namespaces import has_namespaces
 

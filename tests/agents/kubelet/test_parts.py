@@ -27,7 +27,7 @@ from kvstack.agents.kubelet.node_status import changed
 from kvstack.agents.kubelet.pod_sync import why_stopped
 from kvstack.agents.kubelet.prober import Prober
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
-from kvstack.agents.kubelet.static_pods import (
+from kvstack.agents.kubelet.static.static_pods import (
     StaticPodError,
     StaticPods,
     StaticSettings,

@@ -16,10 +16,9 @@ from typing import Final
 from google.protobuf.message import Message
 
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet.runtime.cri import specs, streams
+from kvstack.agents.kubelet.runtime.cri import answers, specs, streams
 from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
-from kvstack.agents.kubelet.runtime.last_words import last_words
 from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.runtime import (
     Abilities,
@@ -31,7 +30,6 @@ from kvstack.agents.kubelet.runtime.runtime import (
     StartError,
     Stream,
     Usage,
-    User,
     Wanted,
 )
 from kvstore.errors import ConfigError
@@ -184,28 +182,8 @@ class CriRuntime:
 
     async def _check(self) -> None:
         answer = await self._client.call("Status", cri.StatusRequest(), cri.StatusResponse)
-        self._abilities = Abilities(
-            {
-                each.name: {
-                    "recursiveReadOnlyMounts": each.features.recursive_read_only_mounts,
-                    "userNamespaces": each.features.user_namespaces,
-                }
-                for each in answer.runtime_handlers
-            },
-            answer.features.supplemental_groups_policy if answer.HasField("features") else None,
-        )
-        conditions = {each.type: each for each in answer.status.conditions}
-        problems = []
-        for type_, what in (("RuntimeReady", ""), ("NetworkReady", " network")):
-            found = conditions.get(type_)
-            if found is not None and not found.status:
-                problems.append(
-                    f"container runtime{what} not ready: {type_}=false reason:{found.reason} "
-                    f"message:{found.message}"
-                )
-        self._problem = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-        if not problems:
-            self._problem = ""
+        self._abilities = answers.abilities_of(answer)
+        self._problem = answers.problem_of(answer.status)
 
     async def _look(self) -> None:
         """List what the engine has, and tell of pods of which something changed."""
@@ -282,14 +260,14 @@ class CriRuntime:
         status = answer.status
         found = self._containers.get(number)
         if found is None:
-            found = self._containers[number] = _container(status)
+            found = self._containers[number] = answers.container_of(status)
         found.is_running = status.state == cri.CONTAINER_RUNNING
         if status.started_at:
             found.started_s = status.started_at / 1e9
         if not found.is_running:
             found.exit_code, found.reason = status.exit_code, status.reason
             found.finished_s = (status.finished_at or status.created_at) / 1e9
-            found.message = await asyncio.to_thread(_last_words, status) or status.message
+            found.message = await asyncio.to_thread(answers.last_words_of, status) or status.message
         return found
 
     # Sandboxes and images.
@@ -326,7 +304,7 @@ class CriRuntime:
             raise StartError("ImageInspectError", error.text) from error
         if not answer.image.id:
             raise ImageMissingError(name)
-        return _image(answer.image)
+        return answers.image_of(answer.image)
 
     async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
         """Let the engine pull an image, with each of the credentials in turn; raises StartError."""
@@ -356,7 +334,7 @@ class CriRuntime:
         answer = await self._image_client.call(
             "ListImages", cri.ListImagesRequest(), cri.ListImagesResponse
         )
-        return [_image(each) for each in answer.images]
+        return [answers.image_of(each) for each in answer.images]
 
     async def image_place(self) -> Path | None:
         """Return where the engine has its images."""
@@ -479,21 +457,7 @@ class CriRuntime:
             container = self._containers.get(each.attributes.id)
             if container is None or not container.is_running:
                 continue
-            memory, layer = each.memory, each.writable_layer
-            working = memory.working_set_bytes.value
-            found.append(
-                Usage(
-                    container,
-                    each.cpu.usage_core_nano_seconds.value,
-                    memory.usage_bytes.value or working,
-                    working,
-                    memory.rss_bytes.value,
-                    memory.page_faults.value,
-                    memory.major_page_faults.value,
-                    layer.used_bytes.value,
-                    layer.inodes_used.value,
-                )
-            )
+            found.append(answers.usage_of(container, each))
         return found
 
     async def reopen_log(self, container_id: str) -> None:
@@ -541,49 +505,8 @@ def _with_last(logins: Sequence[Mapping[str, str]]) -> list[tuple[bool, Mapping[
     return [(number == len(logins), each) for number, each in enumerate(logins, 1)]
 
 
-def _image(image: cri.Image) -> Image:
-    user = image.username or (str(image.uid.value) if image.HasField("uid") else "")
-    names = [*image.repo_digests, *image.repo_tags]
-    return Image(image.id, names, image.size, user, is_pinned=image.pinned)
-
-
-def _container(status: cri.ContainerStatus) -> Container:
-    labels, annotations = status.labels, status.annotations
-    return Container(
-        status.id,
-        labels[specs.POD_UID],
-        labels[specs.CONTAINER_NAME],
-        status.metadata.attempt,
-        status.image.image,
-        status.image_ref,
-        (status.started_at or status.created_at) / 1e9,
-        log=Path(status.log_path),
-        has_tty=specs.TTY in annotations,
-        spec_image=annotations.get(specs.IMAGE, ""),
-        user=_user(status),
-    )
-
-
-def _user(status: cri.ContainerStatus) -> User | None:
-    if not status.HasField("user") or not status.user.HasField("linux"):
-        return None  # engines before 2.0 do not say
-    found = status.user.linux
-    return User(found.uid, found.gid, tuple(found.supplemental_groups))
-
-
 def _make_places(message: Path, logs: Path) -> None:
     logs.mkdir(mode=0o755, parents=True, exist_ok=True)
     message.parent.mkdir(parents=True, exist_ok=True)
     message.touch()
     message.chmod(0o666)
-
-
-def _last_words(status: cri.ContainerStatus) -> str:
-    path = status.annotations.get(specs.MESSAGE_PATH, "")
-    found = [Path(each.host_path) for each in status.mounts if each.container_path == path]
-    policy = status.annotations.get(specs.MESSAGE_POLICY)
-    return last_words(
-        found[-1] if found else None,
-        Path(status.log_path),
-        falls_back=bool(status.exit_code) and policy == "FallbackToLogsOnError",
-    )

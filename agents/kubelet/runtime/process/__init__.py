@@ -1,7 +1,9 @@
 """Containers as processes of this machine: namespaces and an overlay, without a container engine.
 
-    process_runtime ─► images    where a container's files come from
-                    ├► cgroups   what it may use, and uses
+    process_runtime ─► specs     what a container is to be; `options` are those of all
+                    ├► files     what is on the disk of pods and containers
+                    ├► images    where a container's files come from
+                    ├► cgroups   what it may use, and uses (`usage`)
                     ├► shims     starts and asks the program that stays with a container (`shim`)
                     └► sessions  commands in it, and its own input and output
 

@@ -1,67 +1,47 @@
 """Runs containers as processes of this machine; see the package.
 
-runtime = ProcessRuntime(ProcessOptions(root, logs), images, clock, on_change)
+runtime = ProcessRuntime(ProcessOptions(root), images, clock, on_change)
 await runtime.open()
 
-ROOT/pods/<uid>/containers/<name>/<attempt>/
-    launch.json     what its shim starts        socket     how the shim is spoken to
-    record.json     what is known of it         exit.json  how it ended
-    layer/          what it wrote               message    its last words
-
-What the containers of a pod share is in `sandboxes`.
+What is on the disk is in `files`, what a shim is told in `specs`, what the containers of a pod
+share in `sandboxes`.
 """
 
 import asyncio
 import contextlib
-import dataclasses
-import json
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.runtime.last_words import last_words
-from kvstack.agents.kubelet.runtime.process import sessions, shims
+from kvstack.agents.kubelet.runtime.process import files, sessions, shims, specs
 from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
-from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
-from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE, PodNetwork
+from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
+from kvstack.agents.kubelet.runtime.process.options import BRIDGE, SHARED, ProcessOptions
 from kvstack.agents.kubelet.runtime.process.presence import Presence, Record
 from kvstack.agents.kubelet.runtime.process.sandboxes import Sandboxes, probe_network
-from kvstack.agents.kubelet.runtime.process.shim.container import StartError as UnknownUserError
-from kvstack.agents.kubelet.runtime.process.shim.container import identity
-from kvstack.agents.kubelet.runtime.process.shim.main import EXIT
-from kvstack.agents.kubelet.runtime.process.shim.privileges import granted
+from kvstack.agents.kubelet.runtime.process.specs import PAUSE
+from kvstack.agents.kubelet.runtime.process.usage import usage_of
 from kvstack.agents.kubelet.runtime.runtime import (
     Abilities,
     Container,
     Image,
     ImageMissingError,
-    Limits,
     Mount,
     Sandbox,
     StartError,
     Stream,
     Usage,
-    User,
     Wanted,
 )
 from kvstore.errors import ConfigError
 
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_RECORD: Final = "record.json"
-_MESSAGE: Final = "message"
-_NAMES: Final = "resolv.conf"
-_PAUSE: Final = "POD"
-"""Name of the container that holds the process namespace of a pod, as no other can be named."""
 _KILLED: Final = 137
-_RECURSIVE_SINCE: Final = (5, 12)
-"""Of Linux: the version that lets all that is mounted below a mount only be read."""
 _NOT_HONOURED: Final = (
     *("hostUsers", "runtimeClassName", "seLinuxOptions", "appArmorProfile"),
     *("procMount", "hugepages", "Localhost"),
@@ -72,26 +52,6 @@ _NO_RANGE: Final = (
     "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
     "message:the node has no range of addresses for pods (spec.podCIDR)"
 )
-SHARED, BRIDGE, AUTOMATIC = "host", "bridge", "auto"
-"""How pods are connected: they share the node's network; each has its own; its own if it can be."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessOptions:
-    """Settings of a runtime."""
-
-    root: Path
-    ends_with_node: bool = True
-    """Whether containers end when this process does, however it ends."""
-    cgroup: str = "kubepods"
-    """Under which containers are."""
-    limits: Limits | None = None
-    """Of all pods together; None: of others' making."""
-    node_ip: str = ""
-    """The address of pods that share the node's network."""
-    network: str = SHARED
-    state: Path = STATE
-    """What nodes of this machine have in common."""
 
 
 class _Running:
@@ -131,6 +91,7 @@ class ProcessRuntime:
         self._pauses: dict[str, Container] = {}
         self._groups: dict[str, str] = {}  # of control, by uid of the pod
         self._lifeline = (-1, -1)
+        self._files = files.PodFiles(options.root / "pods")
         self._network = PodNetwork(str(options.root), options.state)
         self._sandboxes = Sandboxes(
             options.root / "pods",
@@ -160,8 +121,8 @@ class ProcessRuntime:
             await asyncio.to_thread(self.cgroups.limit, cgroup, all_of_them)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
-        for file in sorted((self._options.root / "pods").glob(f"*/containers/*/*/{_RECORD}")):
-            await self._adopt(file.parent, json.loads(file.read_text()))
+        for directory in self._files.of_containers():
+            await self._adopt(directory)
         for each in self._containers.values():
             each.sort(key=lambda found: found.started_s)
 
@@ -198,12 +159,12 @@ class ProcessRuntime:
         if field == _NEEDS_NETWORK:
             return not self._may_connect
         if field == "recursiveReadOnly":
-            return not _can_cover_all()
+            return not specs.can_cover_all()
         return field in _NOT_HONOURED
 
     def abilities(self) -> Abilities:
         """Return what it can do: it has one handler."""
-        features = {"recursiveReadOnlyMounts": _can_cover_all(), "userNamespaces": False}
+        features = {"recursiveReadOnlyMounts": specs.can_cover_all(), "userNamespaces": False}
         return Abilities({"": features}, keeps_to_groups=True)
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
@@ -217,11 +178,7 @@ class ProcessRuntime:
 
     def pod_uids(self) -> Collection[str]:
         """Return the pods of which there is anything."""
-        try:
-            on_disk = os.listdir(self._options.root / "pods")
-        except FileNotFoundError:
-            on_disk = []
-        return {*self._containers, *self._pauses, *on_disk}
+        return {*self._containers, *self._pauses, *self._files.uids()}
 
     def of_pod(self, uid: str) -> Sequence[Container]:
         """Return the containers of a pod, oldest first."""
@@ -251,7 +208,7 @@ class ProcessRuntime:
             if known is None or not known.is_running:
                 lost = lost or known is not None
                 attempt = 0 if known is None else known.attempt + 1
-                await self._start(Wanted(sandbox, _PAUSE, attempt, _PAUSE), None)
+                await self._start(Wanted(sandbox, PAUSE, attempt, PAUSE), None)
         return lost
 
     # Images.
@@ -291,7 +248,7 @@ class ProcessRuntime:
 
     async def _start(self, wanted: Wanted, image: StoredImage | None) -> Container:
         uid = wanted.sandbox.uid
-        directory = self._directory(uid, wanted.name, wanted.attempt)
+        directory = self._files.of_container(uid, wanted.name, wanted.attempt)
         held = self._sandboxes.get(uid)
         if held is None:
             raise StartError("RunContainerError", "the pod has no sandbox")
@@ -308,22 +265,21 @@ class ProcessRuntime:
             uid,
             wanted.name,
             wanted.attempt,
-            image.name if image else _PAUSE,
-            image.id if image else _PAUSE,
+            image.name if image else PAUSE,
+            image.id if image else PAUSE,
             self._clock.now_s(),
             log=Path(spec["log"]),
             has_tty=wanted.has_tty,
             spec_image=wanted.image,
-            user=await asyncio.to_thread(_user, spec) if image else None,
+            user=await asyncio.to_thread(specs.user_of, spec) if image else None,
         )
-        record = {"container": _record_of(container), "pid": pid}
-        (directory / _RECORD).write_text(json.dumps(record))
+        files.write_record(directory, container, pid)
         self._add(container)
         await self._follow(_Running(container, spec, pid), directory, process)
         return container
 
     def _add(self, container: Container) -> None:
-        if container.name == _PAUSE:
+        if container.name == PAUSE:
             self._pauses[container.pod_uid] = container
         else:
             self._containers.setdefault(container.pod_uid, []).append(container)
@@ -331,85 +287,22 @@ class ProcessRuntime:
     async def _spec(
         self, wanted: Wanted, image: StoredImage | None, directory: Path
     ) -> dict[str, Any]:
-        sandbox, security = wanted.sandbox, wanted.security
-        argv = _argv(image, wanted) if image else [_PAUSE]
-        if not argv:
-            raise StartError("CreateContainerError", "no command specified")
-        own = image.environment if image else {}
-        environment = {
-            "PATH": _PATH,
-            **({"TERM": "xterm"} if wanted.has_tty else {}),
-            **own,
-            "HOSTNAME": sandbox.hostname or socket.gethostname(),
-            **wanted.environment,
-        }
-        mounts: list[dict[str, Any]] = [
-            {
-                "source": await self._source(each) if each.image else each.source,
-                "target": each.target,
-                "read_only": each.is_read_only,
-                "propagation": each.propagation,
-                "below": each.is_below or bool(each.image),
-                "no_programs": bool(each.image),
-                "recursive": each.is_recursive and _can_cover_all(),
-            }
-            for each in wanted.mounts
-        ]
-        mounts.append(
-            {
-                "source": str(self._options.root / "pods" / sandbox.uid / _NAMES),
-                "target": "/etc/resolv.conf",
-                "read_only": False,
-                "propagation": "None",
-            }
-        )
-        message = {"source": str(directory / _MESSAGE), "target": wanted.termination_path}
-        user = str(security.user) if security.user is not None else ""
-        if image and not user:
-            user = image.user
-        if security.group is not None:
-            user = f"{user.partition(':')[0] or '0'}:{security.group}"
-        capabilities = sorted(granted(security.added, security.dropped))
-        log = Path(sandbox.log_directory) / wanted.name / f"{wanted.attempt}.log"
-        return {
-            "argv": argv,
-            "environment": environment,
-            "directory": wanted.directory or (image.directory if image else ""),
-            "root": str(image.root) if image else "",
-            "scratch": str(directory / "layer"),
-            "log": str(log if image else directory / "log"),
-            "mounts": [*mounts, {**message, "read_only": False, "propagation": "None"}],
-            "hostname": sandbox.hostname,
-            "user": user,
-            "groups": list(security.groups),
-            "image_groups": not security.is_strict,
-            "tty": wanted.has_tty,
-            "stdin": wanted.has_stdin,
-            "stdin_once": wanted.has_stdin_once,
-            "is_first": True,
-            "is_privileged": security.is_privileged,
-            "capabilities": None if security.is_privileged else capabilities,
-            "no_new_privileges": security.no_new_privileges,
-            "filters_calls": security.seccomp != "Unconfined" and not security.is_privileged,
-            "read_only_root": security.has_read_only_root,
-            "host_pids": sandbox.has_host_pids,
-            "shm": "/dev/shm" if sandbox.has_host_ipc else str(self._sandboxes.shm(sandbox.uid)),
-            "pid_of": self._pid_of(wanted),
-            "pauses": image is None,
-            "cgroups": [],
-            "cgroup": f"{sandbox.cgroup}/{wanted.name}-{wanted.attempt}" if sandbox.cgroup else "",
-            "oom_score": wanted.limits.oom_score,
-            "stop_signal": image.stop_signal if image else "SIGKILL",
-            "falls_back_to_logs": wanted.falls_back_to_logs,
-        }
+        uid = wanted.sandbox.uid
+        argv = specs.argv_of(wanted, image)
+        sources = [await self._source(each) for each in wanted.mounts]
+        names, shm = self._files.names(uid), self._sandboxes.shm(uid)
+        places = specs.Places(directory, names, shm, sources)
+        return specs.spec_of(wanted, image, argv, places, self._pid_of(wanted))
 
     async def _source(self, mount: Mount) -> str:
-        """Return where the files of an image are that is mounted; raises StartError."""
+        """Return what a mount shows: a place of the node, or in an image; raises StartError."""
+        if not mount.image:
+            return mount.source
         try:
             image = await asyncio.to_thread(self._images.find, mount.image)
         except ImageMissingError as error:
             raise StartError("ErrImagePull", str(error)) from error
-        return await asyncio.to_thread(_place_in, image, mount.source)
+        return await asyncio.to_thread(specs.place_in, image, mount.source)
 
     def _pid_of(self, wanted: Wanted) -> int:
         """Return the process whose namespace a container enters; 0: it gets its own."""
@@ -422,23 +315,12 @@ class ProcessRuntime:
                 )
             return running.pid
         pause = self._pauses.get(wanted.sandbox.uid)
-        if wanted.name == _PAUSE or pause is None or pause.id not in self._running:
+        if wanted.name == PAUSE or pause is None or pause.id not in self._running:
             return 0
         return self._running[pause.id].pid
 
     def _prepare(self, directory: Path, wanted: Wanted, spec: dict[str, Any]) -> None:
-        shutil.rmtree(directory, ignore_errors=True)  # of a start that failed
-        (directory / "layer").mkdir(parents=True)
-        Path(spec["log"]).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        sandbox = wanted.sandbox
-        lines = [f"search {' '.join(sandbox.searches)}"] if sandbox.searches else []
-        lines += [f"nameserver {each}" for each in sandbox.servers]
-        lines += [f"options {' '.join(sandbox.options)}"] if sandbox.options else []
-        names = self._options.root / "pods" / sandbox.uid / _NAMES
-        names.write_text("".join(f"{line}\n" for line in lines))
-        message = directory / _MESSAGE
-        message.touch()
-        message.chmod(0o666)
+        self._files.prepare(directory, wanted, Path(spec["log"]))
         if spec["cgroup"] and self.cgroups.is_usable:
             spec["cgroups"] = self.cgroups.make(spec["cgroup"], wanted.limits)
 
@@ -481,33 +363,12 @@ class ProcessRuntime:
 
     async def usage(self) -> Sequence[Usage]:
         """Return what the containers that run use; nothing without control groups."""
-        running = [each for each in self._running.values() if each.container.name != _PAUSE]
+        running = [each for each in self._running.values() if each.container.name != PAUSE]
         return await asyncio.to_thread(self._usage, running)
 
     def _usage(self, running: Sequence[_Running]) -> list[Usage]:
-        found = []
-        for each in running:
-            if not each.spec["cgroups"]:
-                continue
-            used = self.cgroups.usage(each.spec["cgroup"])
-            if used is None:
-                continue
-            size = size_of(Path(each.spec["scratch"]) / "upper")
-            found.append(
-                Usage(
-                    each.container,
-                    used.cpu_ns,
-                    used.memory_bytes,
-                    max(used.memory_bytes - used.inactive_file_bytes, 0),
-                    used.rss_bytes,
-                    used.page_faults,
-                    used.major_page_faults,
-                    size.bytes,
-                    size.inodes,
-                    used.processes,
-                )
-            )
-        return found
+        each_of_them = (usage_of(each.container, each.spec, self.cgroups) for each in running)
+        return [each for each in each_of_them if each is not None]
 
     async def reopen_log(self, container_id: str) -> None:
         """Let a container's log go on in a new file."""
@@ -540,18 +401,15 @@ class ProcessRuntime:
         if (group := self._groups.pop(uid, "")) and self.cgroups.is_usable:
             await asyncio.to_thread(self.cgroups.remove, group)
             await asyncio.to_thread(self.cgroups.weigh_classes, self._options.cgroup)
-        await asyncio.to_thread(_remove_files, self._options.root / "pods" / uid)
+        await asyncio.to_thread(self._files.remove, uid)
 
     # A container's life.
 
-    async def _adopt(self, directory: Path, record: Mapping[str, Any]) -> None:
+    async def _adopt(self, directory: Path) -> None:
         """Take a container that was started before: it runs, or it has ended."""
-        kept = record["container"]
-        user = User(*kept["user"]) if kept["user"] else None
-        container = Container(**{**kept, "log": Path(kept["log"]), "user": user})
+        container, spec, pid = files.read_record(directory)
         self._add(container)
-        spec = json.loads((directory / "launch.json").read_text())
-        await self._follow(_Running(container, spec, record["pid"]), directory, None)
+        await self._follow(_Running(container, spec, pid), directory, None)
 
     async def _follow(
         self, running: _Running, directory: Path, process: asyncio.subprocess.Process | None
@@ -588,79 +446,30 @@ class ProcessRuntime:
     def _ended(self, running: _Running, directory: Path) -> None:
         """Say how a container ended, from what its shim wrote."""
         container, spec = running.container, running.spec
-        try:
-            written = json.loads((directory / EXIT).read_text())
-        except FileNotFoundError:  # its shim was killed, and so was it
-            now_ns = int(self._clock.now_s() * 1e9)
-            written = {"code": _KILLED, "finished_ns": now_ns}
-        container.exit_code = written["code"]
-        container.finished_s = written["finished_ns"] / 1e9
+        ended = files.read_exit(directory)
+        if ended is None:  # its shim was killed, and so was it
+            ended = files.ExitRecord(_KILLED, self._clock.now_s())
+        container.exit_code, container.finished_s = ended
         container.reason = "Completed" if container.exit_code == 0 else "Error"
         if spec["cgroups"]:
             if container.exit_code and self.cgroups.out_of_memory(spec["cgroup"]):
                 container.reason = "OOMKilled"
             self.cgroups.remove(spec["cgroup"])
         container.message = last_words(
-            directory / _MESSAGE,
+            directory / files.MESSAGE,
             Path(spec["log"]),
             falls_back=bool(spec["falls_back_to_logs"] and container.exit_code),
         )
         container.is_running = False
-        record = {"container": _record_of(container), "pid": 0}
-        (directory / _RECORD).write_text(json.dumps(record))
+        files.write_record(directory, container, 0)
 
     async def _signal(self, running: _Running, number: signal.Signals) -> None:
         request = {"do": "signal", "number": int(number)}
         await sessions.tell(self._place(running.container), [request])
 
     def _place(self, container: Container) -> Path:
-        return self._directory(container.pod_uid, container.name, container.attempt)
-
-    def _directory(self, uid: str, name: str, attempt: int) -> Path:
-        return self._options.root / "pods" / uid / "containers" / name / str(attempt)
-
-
-def _remove_files(directory: Path) -> None:
-    """Remove what this runtime has of a pod; nothing else of its directory, as volumes are."""
-    shutil.rmtree(directory / "containers", ignore_errors=True)
-    (directory / _NAMES).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # there are volumes, or it is gone
-        directory.rmdir()
-
-
-def _place_in(image: StoredImage, path: str) -> str:
-    """Return where a place in an image is; raises StartError."""
-    root = os.path.realpath(image.root)
-    found = Path(os.path.realpath(Path(root, path)))
-    if not found.is_relative_to(root) or not found.exists():
-        raise StartError("CreateContainerError", f"image {image.name} has no place {path}")
-    return str(found)
-
-
-def _user(spec: Mapping[str, Any]) -> User | None:
-    """Return as whom a container runs; None: its image does not know, and it does not start."""
-    try:
-        user, group, groups, _ = identity(dict(spec), spec["root"].rstrip("/"))
-    except UnknownUserError:
-        return None
-    return User(user, group, groups)
-
-
-def _can_cover_all() -> bool:
-    """Whether the kernel can let only be read what is mounted below a mount."""
-    words = os.uname().release.split(".")
-    return (int(words[0]), int(words[1].partition("-")[0])) >= _RECURSIVE_SINCE
+        return self._files.of_container(container.pod_uid, container.name, container.attempt)
 
 
 def _shown(image: StoredImage) -> Image:
     return Image(image.id, [image.name], image.size_bytes, image.user, is_pinned=True)
-
-
-def _record_of(container: Container) -> dict[str, Any]:
-    return {**dataclasses.asdict(container), "log": str(container.log)}
-
-
-def _argv(image: StoredImage, wanted: Wanted) -> list[str]:
-    if wanted.command:
-        return [*wanted.command, *wanted.arguments]
-    return [*image.entrypoint, *(wanted.arguments or image.command)]

@@ -24,11 +24,8 @@ from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
 from kvstack.agents.kubelet.runtime.process.images import Images
-from kvstack.agents.kubelet.runtime.process.process_runtime import (
-    AUTOMATIC,
-    ProcessOptions,
-    ProcessRuntime,
-)
+from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, ProcessOptions
+from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstore.errors import ConfigError
 from tests.agents.support.cluster import ListLog

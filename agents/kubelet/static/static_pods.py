@@ -1,7 +1,7 @@
 """Pods of the node's own: files, or pages of a server; and their mirrors in the API.
 
     static = StaticPods(settings, node, fetch)
-    await static.read()         what there is now, by uid
+    await static.read()         look what there is now: `pods`, by uid
     mirror_of(pod, node)        how the API shows one
 
 A file that cannot be read as a pod is left out, and `problems` says why.
@@ -59,8 +59,8 @@ class StaticPods:
         """Whether there may be any."""
         return self._settings.path is not None or bool(self._settings.url)
 
-    async def read(self) -> None:
-        """Look what there is now."""
+    async def read(self) -> set[str]:
+        """Look what there is now; return the uids of those that came or went."""
         problems: list[str] = []
         found: dict[str, Object] = {}
         if self._settings.path is not None:
@@ -75,7 +75,9 @@ class StaticPods:
                 found |= {pod["metadata"]["uid"]: pod for pod in kept if _source(pod) == "http"}
             else:
                 self._take(found, problems, "http", self._settings.url, data)
+        changed = self.pods.keys() ^ found.keys()
         self.pods, self.problems = found, problems
+        return changed
 
     def _take(
         self, found: dict[str, Object], problems: list[str], kind: str, source: str, data: bytes

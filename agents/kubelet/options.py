@@ -1,0 +1,56 @@
+"""Settings of a kubelet that runs one node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvstack.agents.kubelet.housekeeping import KeepingOptions
+from kvstack.agents.kubelet.leases import DURATION_S
+from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.pods.restarts import MAX_S
+from kvstack.agents.kubelet.pods.sandboxes import NodeNames, NodeSettings
+from kvstack.agents.kubelet.static.static_pods import StaticSettings
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletOptions:
+    """Settings of one node."""
+
+    name: str
+    ip: str
+    root: Path
+    port: int = 10250
+    pods_max: int = 110
+    ignores_limits: bool = False
+    logs: Path | None = None
+    """Of pods; None: in the node's own directory."""
+    cgroup_root: str = "kubepods"
+    names: NodeNames = field(default_factory=NodeNames)
+    seccomp_default: bool = False
+    pids_max: int = -1
+    """Processes of a pod; -1: as many as it likes."""
+    back_off_max_s: float = MAX_S
+    """Of containers that crash."""
+    static: StaticSettings = field(default_factory=StaticSettings)
+    static_every_s: float = 20.0
+    reserved: dict[str, str] = field(default_factory=dict)
+    status: StatusOptions = field(default_factory=StatusOptions)
+    keeping: KeepingOptions = field(default_factory=KeepingOptions)
+    log_links: Path | None = None
+    """Where all logs are linked to; None: nowhere."""
+    allowed_sysctls: Sequence[str] = ()
+    """Besides those that are safe."""
+    lease_s: int = DURATION_S
+    """How long the node counts as alive after its last renewal."""
+
+    def for_pods(self, memory_kib: int) -> NodeSettings:
+        """Return what the node adds to each pod; memory_kib: of the machine."""
+        return NodeSettings(
+            str(self.logs or self.root / "logs"),
+            memory_kib * 1024,
+            self.cgroup_root,
+            self.names,
+            self.seccomp_default,
+            self.pids_max,
+            str(self.root / "seccomp"),
+        )

@@ -1,0 +1,118 @@
+"""What the node has on its disk of pods whose containers are processes.
+
+    ROOT/pods/<uid>/resolv.conf                     names that its containers look up
+    ROOT/pods/<uid>/containers/<name>/<attempt>/
+        launch.json     what its shim starts        socket     how the shim is spoken to
+        record.json     what is known of it         exit.json  how it ended
+        layer/          what it wrote               message    its last words
+
+Volumes of a pod are beside its containers, and are not touched. What containers of a pod share is
+in `sandboxes`.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from kvstack.agents.kubelet.runtime.process.shim.main import EXIT, LAUNCH
+from kvstack.agents.kubelet.runtime.runtime import Container, Sandbox, User, Wanted
+
+LAYER: Final = "layer"
+MESSAGE: Final = "message"
+_RECORD: Final = "record.json"
+_NAMES: Final = "resolv.conf"
+
+
+class ExitRecord(NamedTuple):
+    """How a container ended."""
+
+    code: int
+    finished_s: float
+
+
+class KnownContainer(NamedTuple):
+    """What is known of a container that was started before."""
+
+    container: Container
+    spec: Mapping[str, Any]
+    pid: int
+
+
+class PodFiles:
+    """Where the files of pods and their containers are."""
+
+    def __init__(self, root: Path) -> None:
+        """root: of all pods."""
+        self._root = root
+
+    def uids(self) -> list[str]:
+        """Return the pods of which there is anything."""
+        try:
+            return os.listdir(self._root)
+        except FileNotFoundError:
+            return []
+
+    def of_containers(self) -> list[Path]:
+        """Return the directories of all containers that were started."""
+        return [each.parent for each in sorted(self._root.glob(f"*/containers/*/*/{_RECORD}"))]
+
+    def of_container(self, uid: str, name: str, attempt: int) -> Path:
+        """Return the directory of a container."""
+        return self._root / uid / "containers" / name / str(attempt)
+
+    def names(self, uid: str) -> Path:
+        """Return the resolv.conf of a pod."""
+        return self._root / uid / _NAMES
+
+    def prepare(self, directory: Path, wanted: Wanted, log: Path) -> None:
+        """Make what a container finds; OSError."""
+        shutil.rmtree(directory, ignore_errors=True)  # of a start that failed
+        (directory / LAYER).mkdir(parents=True)
+        log.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.names(wanted.sandbox.uid).write_text(_resolv_conf(wanted.sandbox))
+        message = directory / MESSAGE
+        message.touch()
+        message.chmod(0o666)
+
+    def remove(self, uid: str) -> None:
+        """Remove what the runtime has of a pod, and its directory unless there are volumes."""
+        shutil.rmtree(self._root / uid / "containers", ignore_errors=True)
+        self.names(uid).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # there are volumes, or it is gone
+            (self._root / uid).rmdir()
+
+
+def _resolv_conf(sandbox: Sandbox) -> str:
+    lines = [f"search {' '.join(sandbox.searches)}"] if sandbox.searches else []
+    lines += [f"nameserver {each}" for each in sandbox.servers]
+    lines += [f"options {' '.join(sandbox.options)}"] if sandbox.options else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def write_record(directory: Path, container: Container, pid: int) -> None:
+    """Write what is known of a container; pid: of its first process, 0: it has ended."""
+    shown = {**dataclasses.asdict(container), "log": str(container.log)}
+    (directory / _RECORD).write_text(json.dumps({"container": shown, "pid": pid}))
+
+
+def read_record(directory: Path) -> KnownContainer:
+    """Return what is known of a container that was started before."""
+    record = json.loads((directory / _RECORD).read_text())
+    kept = record["container"]
+    user = User(*kept["user"]) if kept["user"] else None
+    container = Container(**{**kept, "log": Path(kept["log"]), "user": user})
+    return KnownContainer(container, json.loads((directory / LAUNCH).read_text()), record["pid"])
+
+
+def read_exit(directory: Path) -> ExitRecord | None:
+    """Return how a container ended; None: its shim could not say."""
+    try:
+        written = json.loads((directory / EXIT).read_text())
+    except FileNotFoundError:
+        return None
+    return ExitRecord(written["code"], written["finished_ns"] / 1e9)

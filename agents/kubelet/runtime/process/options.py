@@ -1,0 +1,31 @@
+"""Settings of a runtime whose containers are processes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
+from kvstack.agents.kubelet.runtime.runtime import Limits
+
+SHARED: Final = "host"
+BRIDGE: Final = "bridge"
+AUTOMATIC: Final = "auto"
+"""How pods are connected: they share the node's network; each has its own; its own if it can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """Settings of a runtime."""
+
+    root: Path
+    ends_with_node: bool = True
+    """Whether containers end when this process does, however it ends."""
+    cgroup: str = "kubepods"
+    """Under which containers are."""
+    limits: Limits | None = None
+    """Of all pods together; None: of others' making."""
+    node_ip: str = ""
+    """The address of pods that share the node's network."""
+    network: str = SHARED
+    state: Path = STATE
+    """What nodes of this machine have in common."""

@@ -1,0 +1,5 @@
+"""Pods of the node's own, which no API server has bound to it.
+
+static_pods  what there is: files, or pages of a server (`pages`)
+mirrors      how the API shows them
+"""
