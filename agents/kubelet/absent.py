@@ -4,15 +4,9 @@ A pod that asks for what a node cannot do is refused, with the field in its stat
 pretended. What no pod asks for by a field just does not happen.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
-
-class Absent(NamedTuple):
-    """Something that is not done, and what a user sees instead."""
-
-    what: str
-    instead: str
-
+from kvstack.agents.process.absent import Absent
 
 ABSENT: Final = (
     Absent(

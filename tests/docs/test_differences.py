@@ -10,6 +10,8 @@ from kvstack.agents.controllers.table import ABSENT, PARTS_ABSENT
 from kvstack.agents.kubelet.absent import ABSENT as OF_NODES
 from kvstack.agents.kubelet.configuration import WITHOUT_EFFECT
 from kvstack.agents.manager.flags import TABLE as MANAGER_FLAGS
+from kvstack.agents.process.absent import Absent
+from kvstack.agents.scheduler.live.absent import ABSENT as OF_THE_SCHEDULER
 from kvstack.agents.scheduler.live.command_line import TABLE as SCHEDULER_FLAGS
 from kvstack.apiserver.server.settings.flag_table import Effect, Flag
 from kvstack.apiserver.server.settings.flags import FLAGS as API_SERVER_FLAGS
@@ -33,7 +35,9 @@ PROGRAMS: tuple[tuple[str, tuple[Flag, ...]], ...] = (
 
 
 def document() -> str:
-    return "\n".join((HEAD, _answers(), _controllers(), _absent(), _nodes(), _flags()))
+    return "\n".join(
+        (HEAD, _answers(), _controllers(), _absent(), _scheduler(), _nodes(), _flags())
+    )
 
 
 def _answers() -> str:
@@ -65,12 +69,18 @@ def _absent() -> str:
     )
 
 
+def _lacking(title: str, text: str, absent: tuple[Absent, ...]) -> str:
+    rows = "".join(f"| {each.what} | {each.instead} |\n" for each in absent)
+    return f"## {title}\n\n{text}\n\n| what | instead |\n|---|---|\n{rows}"
+
+
+def _scheduler() -> str:
+    text = "What kube-scheduler does and `kvstack scheduler` does not."
+    return _lacking("Scheduler", text, OF_THE_SCHEDULER)
+
+
 def _nodes() -> str:
-    rows = "".join(f"| {each.what} | {each.instead} |\n" for each in OF_NODES)
-    return (
-        "## Nodes\n\nWhat kubelet does and `kvstack kubelet` does not.\n\n"
-        f"| what | instead |\n|---|---|\n{rows}"
-    )
+    return _lacking("Nodes", "What kubelet does and `kvstack kubelet` does not.", OF_NODES)
 
 
 def _flags() -> str:
