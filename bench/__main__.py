@@ -24,6 +24,7 @@ from bench.catalogue import SCENARIOS
 from bench.reporting import report, summary
 from bench.reporting.fingerprint import fingerprint
 from bench.run import Run, Scenario
+from tests.support.servers import ETCD
 
 QUICK_ROUNDS = 1
 
@@ -64,7 +65,7 @@ def _play(
     scenario: Scenario, options: argparse.Namespace, console: Console, work: Path, results: Path
 ) -> bool:
     """Play one scenario and write its results; return whether there were any."""
-    machine = fingerprint(work)
+    machine = fingerprint(work, dict(options.program).get("etcd", ETCD))
     directory = work / scenario.name
     directory.mkdir()
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else scenario.rounds)

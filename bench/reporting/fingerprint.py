@@ -17,8 +17,11 @@ _SYNCS: Final = 200
 _SYNC_BYTES: Final = 4096
 
 
-def fingerprint(directory: Path) -> dict[str, Any]:
-    """Describe this machine and the disk under directory; takes about a second."""
+def fingerprint(directory: Path, etcd: str | Path = ETCD) -> dict[str, Any]:
+    """Describe this machine and the disk under directory; takes about a second.
+
+    etcd: the program that is compared with.
+    """
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -29,7 +32,7 @@ def fingerprint(directory: Path) -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
         "grpcio": grpc.__version__,
-        "etcd": _first_line([str(ETCD), "--version"]).removeprefix("etcd Version: "),
+        "etcd": _first_line([str(etcd), "--version"]).removeprefix("etcd Version: "),
         "commit": _first_line(["git", "rev-parse", "--short", "HEAD"]),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
