@@ -288,7 +288,7 @@ def _disrupted(
         name = pod["metadata"]["name"]
         if name not in known or is_deleting(pod):
             continue
-        if (seconds_of(known[name]) or 0.0) + _TIMEOUT_S < now_s:
+        if (seconds_of(known[name]) or 0.0) + _TIMEOUT_S <= now_s:
             # Upstream names the namespace twice.
             text = f"Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't"
             yield [Record(pod, "Warning", "NotDeleted", text)]
