@@ -6,7 +6,7 @@ Left alone are tokens that a user made (the account does not list them), that a 
 label of the last use cannot be read; and all, as long as uses are not tracked for a year.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator
 from datetime import date, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -14,19 +14,16 @@ from typing_extensions import override
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers.ownership import is_deleting, no_keys
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.sweeps import Sweep
 from kvstack.agents.reconcile.plan import (
-    Again,
-    BaseController,
     Delete,
     Get,
     Identity,
     Outcome,
     Patch,
-    Plan,
     Step,
     View,
-    Watch,
     do,
 )
 from kvstack.apiserver.objects.times import parse_time
@@ -35,8 +32,6 @@ from kvstack.apiserver.schema.resource import MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
-_ALL: Final = "tokens"
-_PERIOD_S: Final = 24 * 3600.0
 _TYPE: Final = "kubernetes.io/service-account-token"
 _ACCOUNT: Final = "kubernetes.io/service-account.name"
 _ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
@@ -46,10 +41,10 @@ _TRACKING: Final = "kube-apiserver-legacy-service-account-token-tracking"
 _GONE_OR_CHANGED: Final = frozenset((404, 409))
 
 
-class LegacyTokenCleaner(BaseController):
+class LegacyTokenCleaner(Sweep):
     """Marks and deletes unused tokens, once a day."""
 
-    workers = 1
+    period_s = 24 * 3600.0
 
     def __init__(self, unused_s: float) -> None:
         """unused_s: how long a token is kept that nobody uses."""
@@ -57,25 +52,19 @@ class LegacyTokenCleaner(BaseController):
         self.identity: Identity = Identity(
             "legacy-serviceaccount-token-cleaner-controller", name, name
         )
-        self.watches: Sequence[Watch] = tuple(
-            Watch(each, no_keys) for each in (SECRETS, SERVICE_ACCOUNTS, PODS)
-        )
+        super().__init__(SECRETS, SERVICE_ACCOUNTS, PODS)
         self._unused_s = unused_s
 
     @override
-    def initial_keys(self) -> Iterable[str]:
-        """Begin to look."""
-        return (_ALL,)
-
-    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
-        """Return the plan for all tokens."""
+    def sweep(self, view: View, now_s: float) -> Generator[Step, list[Outcome], None]:
+        """Mark and delete."""
         tracking = yield from do(Get(CONFIG_MAPS, "kube-system", _TRACKING))
         since = _day((tracking.get("data") or {}).get("since"))
         if since is None:
             raise ValueError(f"the ConfigMap {_TRACKING} does not say since when")
         tracked_s = parse_time(f"{since + timedelta(days=1)}T00:00:00Z").seconds
         if now_s < tracked_s + self._unused_s:
-            return Again(_PERIOD_S)
+            return
         limit = _day_text(now_s - self._unused_s)
         mounted: dict[str, set[str]] = {}
         for secret in view.list(SECRETS):
@@ -86,7 +75,6 @@ class LegacyTokenCleaner(BaseController):
                     mounted[namespace] = {name for pod in pods for name in secret_names(pod)}
                 if secret["metadata"]["name"] not in mounted[namespace]:
                     yield from _mark_or_delete(secret, limit, now_s)
-        return Again(_PERIOD_S)
 
     def _is_unused(self, secret: Object, limit: str, now_s: float) -> bool:
         if secret.get("type") != _TYPE or is_deleting(secret):

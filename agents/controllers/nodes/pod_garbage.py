@@ -6,7 +6,7 @@ pods of nodes that are gone, once they have been for a while and the server says
 deleted pods that never got a node
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from typing import Any, Final, TypeAlias
 
 from typing_extensions import override
@@ -14,52 +14,43 @@ from typing_extensions import override
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.nodes.disruption_target import new_condition, status_patch
-from kvstack.agents.controllers.ownership import is_deleting, no_keys
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.controllers.sweeps import Sweep
 from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
-    Again,
-    BaseController,
     Delete,
     Get,
     Identity,
     Outcome,
-    Plan,
     Step,
     View,
-    Watch,
 )
 
 Object: TypeAlias = dict[str, Any]
 
-_ALL: Final = "all"
-_PERIOD_S: Final = 20.0
 _GONE_S: Final = 40.0
 _NOT_FOUND: Final = 404
 _LIVE_PHASES: Final = frozenset(("Pending", "Running", "Unknown"))
 _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 
-class PodGarbageCollector(BaseController):
+class PodGarbageCollector(Sweep):
     """Deletes pods that are left over."""
 
-    workers = 1
+    period_s = 20.0
 
     def __init__(self, ended_max: int) -> None:
         """ended_max: how many ended pods are kept; 0: all."""
         name = "pod-garbage-collector"
         self.identity: Identity = Identity(f"{name}-controller", name, name)
-        self.watches: Sequence[Watch] = (Watch(PODS, no_keys), Watch(NODES, no_keys))
+        super().__init__(PODS, NODES)
         self._ended_max = ended_max
         self._missing_s: dict[str, float] = {}
         """Since when nodes of pods are missing."""
 
     @override
-    def initial_keys(self) -> Iterable[str]:
-        """Begin to look."""
-        return (_ALL,)
-
-    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
-        """Return the plan for all pods."""
+    def sweep(self, view: View, now_s: float) -> Generator[Step, list[Outcome], None]:
+        """Delete what is left over."""
         pods = view.list(PODS)
         failures: list[Exception] = []
         for found in (self._surplus(pods), _out_of_service(pods, view)):
@@ -70,7 +61,6 @@ class PodGarbageCollector(BaseController):
         failures += yield from _remove_all(unscheduled, None, now_s)
         if failures:
             raise failures[0]
-        return Again(_PERIOD_S)
 
     def _surplus(self, pods: Iterable[Object]) -> list[Object]:
         if self._ended_max <= 0:

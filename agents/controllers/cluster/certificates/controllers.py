@@ -19,10 +19,9 @@ from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.cluster.certificates import requests
 from kvstack.agents.controllers.cluster.certificates.authority import Authority
 from kvstack.agents.controllers.options import SignerOptions
-from kvstack.agents.controllers.ownership import no_keys
+from kvstack.agents.controllers.sweeps import Sweep
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
-    Again,
     BackOff,
     BaseController,
     Create,
@@ -47,7 +46,6 @@ _SHORTEST_S: Final = 600.0
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0
 _NOT_FOUND: Final = 404
-_ALL: Final = "all"
 _APPROVALS: Final = (
     ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
@@ -144,28 +142,23 @@ class Signer(_RequestController):
         return max(wanted_s, _SHORTEST_S)
 
 
-class Cleaner(BaseController):
+class Cleaner(Sweep):
     """Deletes requests that nobody needs."""
 
-    workers = 1
+    period_s = 3600.0
 
     def __init__(self) -> None:
         """Look at all requests from time to time."""
         name = "certificatesigningrequest-cleaner-controller"
         self.identity: Identity = Identity(name, _SERVICE_ACCOUNT, name)
-        self.watches: Sequence[Watch] = (Watch(CERTIFICATE_SIGNING_REQUESTS, no_keys),)
+        super().__init__(CERTIFICATE_SIGNING_REQUESTS)
 
     @override
-    def initial_keys(self) -> Iterable[str]:
-        """Begin to look."""
-        return (_ALL,)
-
-    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
-        """Return the plan for all requests."""
+    def sweep(self, view: View, now_s: float) -> Generator[Step, list[Outcome], None]:
+        """Delete what is over."""
         for obj in view.list(CERTIFICATE_SIGNING_REQUESTS):
             if _is_over(obj, now_s):
                 yield from _delete(obj)
-        return Again(_HOUR_S)
 
 
 _DECIDED: Final = frozenset(("Approved", "Denied"))

@@ -4,42 +4,36 @@ A kubelet that still waits for one by then makes another. Nothing is signed here
 certificates are programs of others.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator
 from typing import Any, Final, TypeAlias
 
 from typing_extensions import override
 
 from kvstack.agents.client.built_in import POD_CERTIFICATE_REQUESTS
-from kvstack.agents.controllers.ownership import no_keys
+from kvstack.agents.controllers.sweeps import Sweep
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
-from kvstack.agents.reconcile.plan import Again, BaseController, Delete, Identity, Plan, View, Watch
+from kvstack.agents.reconcile.plan import Delete, Identity, Outcome, Step, View
 
 Object: TypeAlias = dict[str, Any]
 
-_ALL: Final = "all"
-_PERIOD_S: Final = 300.0
 _KEPT_S: Final = 900.0
 _NOT_FOUND: Final = 404
 
 
-class PodRequestCleaner(BaseController):
+class PodRequestCleaner(Sweep):
     """Deletes old requests, of every kind of end."""
 
-    workers = 1
+    period_s = 300.0
 
     def __init__(self) -> None:
         """Look at all requests from time to time."""
         name = "podcertificaterequest-cleaner-controller"
         self.identity: Identity = Identity(name, "podcertificaterequestcleaner", name)
-        self.watches: Sequence[Watch] = (Watch(POD_CERTIFICATE_REQUESTS, no_keys),)
+        super().__init__(POD_CERTIFICATE_REQUESTS)
 
     @override
-    def initial_keys(self) -> Iterable[str]:
-        """Begin to look."""
-        return (_ALL,)
-
-    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
-        """Return the plan for all requests."""
+    def sweep(self, view: View, now_s: float) -> Generator[Step, list[Outcome], None]:
+        """Delete what is old."""
         old = [
             each["metadata"]
             for each in view.list(POD_CERTIFICATE_REQUESTS)
@@ -52,4 +46,3 @@ class PodRequestCleaner(BaseController):
         for outcome in outcomes:
             if outcome.code != _NOT_FOUND:
                 outcome.result()
-        return Again(_PERIOD_S)
