@@ -103,15 +103,7 @@ class ApiServer:
             root=options.store.root,
             sealer=self.encryption,
         )
-        self.security: Final = Security(
-            options,
-            self.registry,
-            table,
-            self._clock,
-            lambda: self.env.new_uid(),
-            lambda: self.env.random.random(),
-            logger,
-        )
+        self.security: Final = self._security()
         services = Services(self.registry.view)
         self.webhooks: Final = WebhookClient(services)
         admissions, conversions = AdmissionMetrics(self._clock), ConversionMetrics(self._clock)
@@ -127,14 +119,7 @@ class ApiServer:
         self.flow_control: Final = _flow_control(options.serving, self._clock)
         self.site: Final = self._site(rows)
         self._tell_metrics(admissions, conversions)
-        self.definitions: Final = Definitions(
-            self.registry,
-            self.site.set_custom,
-            lambda definition: WebhookConverter(
-                definition, self.webhooks, self.env.new_uid, conversions
-            ),
-            logger,
-        )
+        self.definitions: Final = self._definitions(conversions)
         self.aggregator: Final = Aggregator(
             self.site, self.registry, services, options.proxy_certificate, logger
         )
@@ -152,6 +137,29 @@ class ApiServer:
         )
         self._http: HttpServer | None = None
         self._jobs: Jobs | None = None
+
+    def _security(self) -> Security:
+        """Return who asks, and what they may; uids and chance are the environment's."""
+        return Security(
+            self._options,
+            self.registry,
+            self._table,
+            self._clock,
+            lambda: self.env.new_uid(),
+            lambda: self.env.random.random(),
+            self._logger,
+        )
+
+    def _definitions(self, metrics: ConversionMetrics) -> Definitions:
+        """Return the custom resources, whose objects are converted by webhooks."""
+        return Definitions(
+            self.registry,
+            self.site.set_custom,
+            lambda definition: WebhookConverter(
+                definition, self.webhooks, self.env.new_uid, metrics
+            ),
+            self._logger,
+        )
 
     def _environment(self, metrics: AdmissionMetrics, random: Random) -> Environment:
         """Return what verbs work with; it is asked for names and kinds only once it is there."""
