@@ -1,4 +1,4 @@
-"""The table of controllers against upstream's list: names, users, events, workers, defaults."""
+"""The table of controllers against upstream's list: names, users, events, workers, back-off."""
 
 from ipaddress import ip_network
 from typing import Any
@@ -13,6 +13,7 @@ from kvstack.agents.controllers.table import (
     check_names,
     controllers,
 )
+from kvstack.agents.reconcile.plan import Controller
 from kvstack.apiserver.server.certs.certificates import new_authority
 
 # Name (without its suffix), service account, event component ("": none are recorded), workers.
@@ -132,3 +133,37 @@ def test_chosen_by_alias_or_sign() -> None:
     everything = {each.identity.name for each in controllers()}
     without = {each.identity.name for each in controllers(chosen="*,-ttl,-attachdetach")}
     assert everything - without == {"ttl-controller"}
+
+
+def _limits(found: Controller) -> tuple[float, float, bool, int | None]:
+    terms = found.back_off
+    return terms.base_s, terms.max_s, terms.has_bucket, terms.retries_max
+
+
+DEFAULT = (0.005, 1000.0, True, None)
+GIVES_UP = (0.005, 1000.0, True, 15)
+
+
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("deployment", GIVES_UP),
+        ("endpoints", GIVES_UP),
+        ("service-cidr", GIVES_UP),
+        ("endpointslice", (1.0, 1000.0, False, 15)),
+        ("endpointslice-mirroring", (1.0, 100.0, True, 15)),
+        ("namespace", (0.005, 60.0, True, None)),
+        ("certificatesigningrequest-approving", (0.2, 1000.0, True, None)),
+        ("job", (1.0, 60.0, False, None)),
+        ("horizontal-pod-autoscaler", (15.0, 15.0, False, None)),
+        ("replicaset", DEFAULT),
+        ("statefulset", DEFAULT),
+        ("daemonset", DEFAULT),
+        ("cronjob", DEFAULT),
+        ("garbage-collector", DEFAULT),
+    ],
+)
+def test_how_long_failed_keys_wait(
+    made: dict[str, Any], name: str, limits: tuple[float, float, bool, int | None]
+) -> None:
+    assert _limits(made[f"{name}-controller"]) == limits

@@ -121,6 +121,28 @@ def play(
     return run(body())
 
 
+def play_after_write(
+    action: Create | Delete, story: Callable[[Bench], Coroutine[Any, Any, None]]
+) -> None:
+    """Have the first sync write something, change its object, and tell a story from then on."""
+
+    def work() -> Plan:
+        if len(bench.controller.synced_s) == 1:
+            yield [action]
+        return None
+
+    async def whole(running: Bench) -> None:
+        nonlocal bench
+        bench = running
+        bench.change(2)
+        await asyncio.sleep(1)
+        bench.change(3)
+        await story(bench)
+
+    bench: Bench = None  # type: ignore[assignment]
+    play(work, whole, answer=lambda request: Answered(200, config_map("a", 9)))
+
+
 def test_changes_that_come_together_are_one_sync() -> None:
     async def story(bench: Bench) -> None:
         for version in range(2, 12):
@@ -202,45 +224,23 @@ MADE = Create(CONFIG_MAPS, "default", {"metadata": {"name": "a"}})
 def test_a_key_waits_until_the_view_shows_what_was_written_for_it(
     action: Create | Delete, seen: tuple[str, Object]
 ) -> None:
-    def work() -> Plan:
-        if len(bench.controller.synced_s) == 1:
-            yield [action]
-        return None
-
-    async def story(running: Bench) -> None:
-        nonlocal bench
-        bench = running
-        bench.change(2)
-        await asyncio.sleep(1)
-        bench.change(3)
+    async def story(bench: Bench) -> None:
         await asyncio.sleep(10)
         assert len(bench.controller.synced_s) == 1
         bench.maps.apply([Event(*seen)])
         await asyncio.sleep(10)
         assert len(bench.controller.synced_s) == 2
 
-    bench: Bench = None  # type: ignore[assignment]
-    play(work, story, answer=lambda request: Answered(200, config_map("a", 9)))
+    play_after_write(action, story)
 
 
 def test_a_write_that_no_view_shows_is_forgotten_after_five_minutes() -> None:
-    def work() -> Plan:
-        if len(bench.controller.synced_s) == 1:
-            yield [MADE]
-        return None
-
-    async def story(running: Bench) -> None:
-        nonlocal bench
-        bench = running
-        bench.change(2)
-        await asyncio.sleep(1)
-        bench.change(3)
+    async def story(bench: Bench) -> None:
         await asyncio.sleep(310)
         assert len(bench.controller.synced_s) == 2
         assert 300 <= bench.controller.synced_s[1] <= 302
 
-    bench: Bench = None  # type: ignore[assignment]
-    play(work, story, answer=lambda request: Answered(200, config_map("a", 9)))
+    play_after_write(MADE, story)
 
 
 def failing() -> Plan:
