@@ -41,7 +41,7 @@ from kvstack.agents.kubelet.pods.status import refused_status
 from kvstack.agents.kubelet.pods.worker import is_ended
 from kvstack.agents.kubelet.preparation import Preparation
 from kvstack.agents.kubelet.prober import Prober
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstack.agents.kubelet.runtime_classes import RuntimeClasses
 from kvstack.agents.kubelet.static.mirrors import Mirrors
@@ -325,8 +325,12 @@ class Kubelet:
             await self._tell(pod, shown, record)
         next_s = await self._sync.run(pod, record)
         await self._tell(pod, shown, record)
-        if record.is_over and pod["metadata"].get("deletionTimestamp"):
-            await self._writer.finish(pod)
+        if record.is_over:
+            # Before its object goes, so that nothing of a pod outlives it.
+            await asyncio.to_thread(directories.remove_volumes, self.pod_directory(uid))
+            self._volumes.forget(uid)
+            if pod["metadata"].get("deletionTimestamp"):
+                await self._writer.finish(pod)
         elif next_s is not None:
             self._queue.add_after(uid, next_s)
 
@@ -384,7 +388,7 @@ class Kubelet:
             return
         await self.runtime.stop_sandbox(uid)
         # First of all what is mounted, so that nothing is removed but what is the pod's own.
-        await asyncio.to_thread(directories.forget, self.pod_directory(uid))
+        await asyncio.to_thread(directories.remove_volumes, self.pod_directory(uid))
         await self.runtime.remove_pod(uid)
         await asyncio.to_thread(directories.remove, self.pod_directory(uid))
         self._volumes.forget(uid)

@@ -381,7 +381,10 @@ class Runtime(Protocol):
         ...
 
     async def stop_sandbox(self, uid: str) -> None:
-        """End what the containers of a pod shared, once none runs."""
+        """End what the containers of a pod shared, once none runs; OSError.
+
+        Its control group goes, with all that is still in it.
+        """
         ...
 
     async def remove_pod(self, uid: str) -> None:

@@ -317,13 +317,18 @@ def write_hosts(directory: Path, pod: Object, address: str, cluster_domain: str)
     return Mount(str(file), "/etc/hosts")
 
 
-def forget(directory: Path) -> None:
-    """Take away what is mounted for a pod; OSError."""
+def remove_volumes(directory: Path) -> None:
+    """Take away the volumes of a pod that has ended, what it mounted first; OSError."""
     mount_table.take_away(directory)
+    _remove(directory / "volumes")
 
 
 def remove(directory: Path) -> None:
     """Take away all of a pod that is on the disk; what it mounted first. OSError."""
-    forget(directory)
+    mount_table.take_away(directory)
+    _remove(directory)
+
+
+def _remove(directory: Path) -> None:
     if directory.exists():
         shutil.rmtree(directory)

@@ -10,11 +10,19 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.client.built_in import CONFIG_MAPS, EVENTS, NODES, PODS, SERVICE_ACCOUNTS
+from kvstack.agents.client.built_in import (
+    CONFIG_MAPS,
+    EVENTS,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+)
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import node
+from kvstack.agents.kubelet import mount_table, node
 from kvstack.agents.kubelet.kubelet import Kubelet
 from kvstack.agents.kubelet.options import KubeletOptions
+from kvstack.agents.kubelet.runtime.cgroups import ROOT as CGROUPS
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.options import ProcessOptions
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
@@ -177,6 +185,40 @@ def test_init_containers_and_volumes(tmp_path: Path) -> None:
         (first,) = done["status"]["initContainerStatuses"]
         assert first["state"]["terminated"]["reason"] == "Completed"
         assert "work-dir" not in os.listdir("/")
+        directory = here.kubelet.pod_directory(done["metadata"]["uid"])
+        await eventually(lambda: not (directory / "volumes").exists())
+        assert log_of(here, done) == "made\n1a\n"
+
+    run(tmp_path, story)
+
+
+def test_nothing_of_a_pod_outlives_its_object(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        secret = {"metadata": {"name": "held"}, "data": {"a": "MQ=="}}
+        await cluster.admin.create(SECRETS, "default", secret)
+        obj = pod(
+            "web",
+            "sleep 1000",
+            container={"volumeMounts": [{"name": "held", "mountPath": "/held"}]},
+            volumes=[{"name": "held", "secret": {"secretName": "held"}}],
+        )
+        await cluster.admin.create(PODS, "default", obj)
+        web = await reach(cluster, "web", "Running")
+        uid = web["metadata"]["uid"]
+
+        def left() -> list[str]:
+            volumes = here.kubelet.pod_directory(uid) / "volumes"
+            groups = CGROUPS.glob(f"*/kubepods/**/pod{uid}")
+            return [str(each) for each in (*mount_table.points_below(volumes), *groups)]
+
+        assert len(left()) >= (2 if here.runtime.cgroups.is_usable else 1)
+        found: list[list[str]] = []
+        cluster.informers.of(PODS).on_change(
+            lambda _old, new: None if new else found.append(left())
+        )
+        await cluster.admin.delete(PODS, "default", "web", grace_s=1)
+        await eventually(lambda: found)
+        assert found == [[]]
 
     run(tmp_path, story)
 

@@ -103,7 +103,7 @@ def test_a_volume_in_memory_is_as_large_as_it_may_be(directory: Path) -> None:
     (place / "kept").touch()
     assert directories.empty_directory(directory, volume, 1 << 20) == place
     assert (place / "kept").exists()
-    directories.forget(directory)  # as when the machine started anew
+    mount_table.take_away(directory)  # as when the machine started anew
     assert directories.empty_directory(directory, volume, 1 << 20).is_mount()
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.agents.kubelet.runtime.process.cgroups import ROOT as CGROUPS
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.cgroups import ROOT as CGROUPS
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstore.transport import native
 from tests.agents.support.namespaces import has_namespaces
 from tests.agents.topology.trouble import (

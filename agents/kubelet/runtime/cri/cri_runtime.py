@@ -16,16 +16,18 @@ from typing import Final
 from google.protobuf.message import Message
 
 from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.cri import answers, specs, streams
 from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.pod_groups import PodGroups
 from kvstack.agents.kubelet.runtime.runtime import (
     Abilities,
     ConnectError,
     Container,
     Image,
     ImageMissingError,
+    Limits,
     Sandbox,
     StartError,
     Stream,
@@ -53,6 +55,10 @@ class CriOptions:
     logs: Path
     image_endpoint: str = ""
     """Empty: the same."""
+    cgroup: str = "kubepods"
+    """Under which pods are."""
+    limits: Limits | None = None
+    """Of all pods together; None: of others' making."""
 
 
 class _Sandbox:
@@ -96,7 +102,9 @@ class CriRuntime:
         self._listed_s = 0.0
         self._problem = "container runtime status check may not have completed yet"
         self._abilities = Abilities({}, None)
-        self._is_unified = Cgroups().version == 2
+        cgroups = Cgroups()
+        self._is_unified = cgroups.version == 2
+        self._groups = PodGroups(cgroups, options.cgroup)
         self._tasks: list[asyncio.Task[None]] = []
         self.name = ""
         self.version = ""
@@ -111,6 +119,7 @@ class CriRuntime:
             await self._check()
         except CriError as error:
             raise ConfigError(f"the container engine does not answer: {error.text}") from error
+        await self._groups.open(self._options.limits)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep_looking(), name="containers of the engine")]
 
@@ -281,6 +290,7 @@ class CriRuntime:
             return False
         attempt = known[-1].attempt + 1 if known else 0
         config = specs.sandbox_config(sandbox, attempt)
+        await self._groups.make(sandbox.cgroup, sandbox.limits)
         await asyncio.to_thread(os.makedirs, sandbox.log_directory, 0o755, exist_ok=True)
         request = cri.RunPodSandboxRequest(config=config, runtime_handler=sandbox.handler)
         try:
@@ -473,12 +483,13 @@ class CriRuntime:
         self._containers.pop(container_id, None)
 
     async def stop_sandbox(self, uid: str) -> None:
-        """Stop the sandboxes of a pod."""
+        """Stop the sandboxes of a pod; its control group goes, with what the engine left there."""
         for each in self._sandboxes.get(uid, ()):
             if each.is_ready:
                 request = cri.StopPodSandboxRequest(pod_sandbox_id=each.id)
                 await self._quietly("StopPodSandbox", request, cri.StopPodSandboxResponse())
                 each.is_ready = False
+        await self._groups.remove(uid)
 
     async def remove_pod(self, uid: str) -> None:
         """Remove the containers and sandboxes of a pod of which nothing runs."""

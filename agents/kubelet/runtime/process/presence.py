@@ -3,11 +3,13 @@
     STATE/nodes/<name>      a file that a node keeps locked while it lives; it says where it is
     STATE/shm/<name>/…      and more that is the node's (`sandboxes`, `pod_network`)
 
-    presence = Presence(state, Record("kv-1", "/data/node", ends_with_node=True, cgroup="kubepods"))
+    record = Record("kv-1", "/data/node", ends_with_node=True, cgroup="kubepods")
+    presence = Presence(state, record, cgroups)
     presence.begin(); …; presence.end()
     problems = clean(state, cgroups)        at the start of any node
 
-A node whose containers outlive it is left alone, and one of which something still runs.
+A node whose containers outlive it is left alone as long as its directory is there, and one of which
+something still runs.
 """
 
 import fcntl
@@ -21,12 +23,12 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.agents.kubelet import mount_table
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.pod_groups import paths_of
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 
 _NODES: Final = "nodes"
 _SHM: Final = "shm"
-_CLASSES: Final = ("", "burstable/", "besteffort/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,10 @@ def shm_of(state: Path, name: str) -> Path:
 class Presence:
     """One node that lives."""
 
-    def __init__(self, state: Path, record: Record) -> None:
+    def __init__(self, state: Path, record: Record, cgroups: Cgroups) -> None:
         """Tell nobody yet."""
         self._state = state
+        self._cgroups = cgroups
         self._file = state / _NODES / record.name
         self._record = record
         self._lock = -1
@@ -73,7 +76,7 @@ class Presence:
         if self._lock < 0:
             return
         if self._record.ends_with_node:
-            mount_table.take_away(Path(self._record.root, "pods"))  # of volumes
+            _let_go(self._record, self._cgroups)
             shared = shm_of(self._state, self._record.name)
             if shared.is_dir() and not os.listdir(shared):
                 shared.rmdir()
@@ -122,17 +125,22 @@ def _abandoned(file: Path) -> Iterator[Record | None]:
 
 def _take_away(state: Path, record: Record, cgroups: Cgroups) -> bool:
     """Take away what a node left; return whether nothing is left. OSError."""
-    if not record.ends_with_node:
+    if not record.ends_with_node and Path(record.root).exists():
         return False
     if not PodNetwork(record.root, state).remove_idle_bridge(record.name):
         return False  # its containers are just ending
     shared = shm_of(state, record.name)
-    pods = Path(record.root, "pods")
-    for place in (shared, pods):
-        mount_table.take_away(place)
+    mount_table.take_away(shared)
     if shared.is_dir():
         shutil.rmtree(shared)
-    for uid in os.listdir(pods) if pods.is_dir() else ():
-        for each in _CLASSES:
-            cgroups.remove(f"{record.cgroup}/{each}pod{uid}")
+    _let_go(record, cgroups)
     return True
+
+
+def _let_go(record: Record, cgroups: Cgroups) -> None:
+    """Take away the mounts of volumes and the control groups of pods of which nothing runs."""
+    pods = Path(record.root, "pods")
+    mount_table.take_away(pods)
+    for uid in os.listdir(pods) if pods.is_dir() else ():
+        for path in paths_of(record.cgroup, uid):
+            cgroups.remove(path)

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.last_words import last_words
+from kvstack.agents.kubelet.runtime.pod_groups import PodGroups
 from kvstack.agents.kubelet.runtime.process import files, sessions, shims, specs
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.options import BRIDGE, SHARED, ProcessOptions
@@ -89,7 +90,7 @@ class ProcessRuntime:
         self._containers: dict[str, list[Container]] = {}
         self._running: dict[str, _Running] = {}
         self._pauses: dict[str, Container] = {}
-        self._groups: dict[str, str] = {}  # of control, by uid of the pod
+        self._groups: Final = PodGroups(self.cgroups, options.cgroup)
         self._lifeline = (-1, -1)
         self._files = files.PodFiles(options.root / "pods")
         self._network = PodNetwork(str(options.root), options.state)
@@ -103,7 +104,7 @@ class ProcessRuntime:
         record = Record(
             self._network.bridge, str(options.root), options.ends_with_node, options.cgroup
         )
-        self._presence = Presence(options.state, record)
+        self._presence = Presence(options.state, record, self.cgroups)
 
     async def open(self) -> None:
         """Find the containers that were started before; ConfigError: none can be made here."""
@@ -115,10 +116,7 @@ class ProcessRuntime:
                 raise ConfigError(f"networks for pods cannot be made here: {problem}")
             self._may_connect = not problem
         await asyncio.to_thread(self._sandboxes.open)
-        cgroup, all_of_them = self._options.cgroup, self._options.limits
-        await asyncio.to_thread(self.cgroups.probe, cgroup)
-        if self.cgroups.is_usable and all_of_them is not None:
-            await asyncio.to_thread(self.cgroups.limit, cgroup, all_of_them)
+        await self._groups.open(self._options.limits)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
         for directory in self._files.of_containers():
@@ -196,13 +194,7 @@ class ProcessRuntime:
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Make the namespaces of a pod; raises StartError."""
         lost = await self._sandboxes.make(sandbox, has_network=self.has_network)
-        if sandbox.cgroup and self.cgroups.is_usable:
-            try:
-                await asyncio.to_thread(self.cgroups.make, sandbox.cgroup, sandbox.limits)
-                await asyncio.to_thread(self.cgroups.weigh_classes, self._options.cgroup)
-            except OSError as error:
-                raise StartError("FailedCreatePodSandBox", str(error)) from error
-            self._groups[sandbox.uid] = sandbox.cgroup
+        await self._groups.make(sandbox.cgroup, sandbox.limits)
         if sandbox.shares_pids and not sandbox.has_host_pids:
             known = self._pauses.get(sandbox.uid)
             if known is None or not known.is_running:
@@ -386,11 +378,12 @@ class ProcessRuntime:
                     return
 
     async def stop_sandbox(self, uid: str) -> None:
-        """End what held the process namespace, and the others."""
+        """End what held the process namespace, and the others; its control group goes."""
         if (pause := self._pauses.get(uid)) is not None:
             await self.stop(pause.id, 0)
         if self._sandboxes.get(uid) is not None:
             await asyncio.to_thread(self._sandboxes.remove, uid)
+        await self._groups.remove(uid)
 
     async def remove_pod(self, uid: str) -> None:
         """Forget a pod of which nothing runs, and its files."""
@@ -398,9 +391,6 @@ class ProcessRuntime:
         await asyncio.to_thread(self._sandboxes.remove, uid)
         self._containers.pop(uid, None)
         self._pauses.pop(uid, None)
-        if (group := self._groups.pop(uid, "")) and self.cgroups.is_usable:
-            await asyncio.to_thread(self.cgroups.remove, group)
-            await asyncio.to_thread(self.cgroups.weigh_classes, self._options.cgroup)
         await asyncio.to_thread(self._files.remove, uid)
 
     # A container's life.
@@ -416,8 +406,6 @@ class ProcessRuntime:
     ) -> None:
         """Wait for a container's end, meanwhile."""
         container = running.container
-        if running.spec["cgroup"]:
-            self._groups[container.pod_uid] = running.spec["cgroup"].rpartition("/")[0]
         try:
             reader, writer = await shims.ask(directory, {"do": "watch"})
         except OSError:  # it has ended already

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.runtime.runtime import Container, Usage
 

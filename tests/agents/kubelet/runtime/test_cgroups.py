@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.runtime import Limits
 
 GROUP = "kubepods/burstable/podu/c-0"

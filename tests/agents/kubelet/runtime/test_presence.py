@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvstack.agents.kubelet import mount_table
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process import presence
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.presence import Presence, Record
@@ -37,10 +37,11 @@ def killed(state: Path, root: Path, *, ends: bool = True) -> None:
     """Let a process be a node, and kill it."""
     program = (
         "import sys, pathlib\n"
+        "from kvstack.agents.kubelet.runtime.cgroups import Cgroups\n"
         "from kvstack.agents.kubelet.runtime.process.presence import *\n"
         "state, name, root, ends = sys.argv[1:]\n"
         "record = Record(name, root, ends_with_node=ends == 'True', cgroup='kubepods')\n"
-        "Presence(pathlib.Path(state), record).begin()\n"
+        "Presence(pathlib.Path(state), record, Cgroups(pathlib.Path(state, 'groups'))).begin()\n"
         "print('lives', flush=True)\n"
         "sys.stdin.read()\n"
     )
@@ -99,7 +100,7 @@ def test_what_a_killed_node_left_goes(tmp_path: Path) -> None:
 def test_what_outlives_its_node_and_what_lives_stays(tmp_path: Path) -> None:
     state, root, other = tmp_path / "state", tmp_path / "root", tmp_path / "other"
     kept = [*leave(state, root), *leave(state, other)]
-    living = Presence(state, record(other))
+    living = Presence(state, record(other), Cgroups(state / "cgroups"))
     living.begin()
     try:
         killed(state, root, ends=False)
@@ -113,8 +114,29 @@ def test_what_outlives_its_node_and_what_lives_stays(tmp_path: Path) -> None:
             mount_table.take_away(place)
 
 
+def test_what_outlived_its_node_is_gone_with_its_directory(tmp_path: Path) -> None:
+    state, root = tmp_path / "state", tmp_path / "root"
+    root.mkdir()
+    killed(state, root, ends=False)
+    root.rmdir()
+    assert clean(state) == []
+    assert not list((state / "nodes").iterdir())
+
+
+def test_a_node_that_ends_takes_the_groups_of_its_pods(tmp_path: Path) -> None:
+    group = tmp_path / "cgroups/cpu/kubepods/burstable/poduid"
+    for each in (group, tmp_path / "root/pods/uid"):
+        each.mkdir(parents=True)
+    node = Presence(tmp_path, record(tmp_path / "root"), Cgroups(tmp_path / "cgroups"))
+    node.begin()
+    node.end()
+    assert group.parent.exists()
+    assert not group.exists()
+
+
 def test_a_node_may_begin_again_beside_itself(tmp_path: Path) -> None:
-    one, other = (Presence(tmp_path, record(tmp_path)) for _ in range(2))
+    cgroups = Cgroups(tmp_path / "cgroups")
+    one, other = (Presence(tmp_path, record(tmp_path), cgroups) for _ in range(2))
     one.begin()
     other.begin()
     one.end()

@@ -7,6 +7,7 @@ of them, and what it may ask for, is the same everywhere (`run_on_any`).
 import asyncio
 import os
 import re
+import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from ipaddress import ip_address
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.kubelet.runtime.cgroups import ROOT as CGROUPS
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import (
     ConnectError,
@@ -442,6 +445,26 @@ def test_limits_and_use(place: tuple[str, Path]) -> None:
                 break
             await asyncio.sleep(0.05)
         assert await used()
+
+    run(place, story)
+
+
+def test_the_control_group_of_a_pod_goes_with_all_in_it(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        if world.runtime.unsupported("limits"):
+            pytest.skip("control groups cannot be made here")
+        group = "kubepods/burstable/poduid-group"
+        sandbox = world.sandbox("group", cgroup=group, limits=Limits(cpu_shares=512))
+        found = await world.start(sandbox, "sleep 1000")
+        below = CGROUPS / ("" if Cgroups().version == 2 else "memory") / group / "stray"
+        below.mkdir()
+        stray = await asyncio.create_subprocess_exec("sleep", "1000")
+        (below / "cgroup.procs").write_text(str(stray.pid))
+        await world.runtime.stop(found.id, 0)
+        assert below.exists()
+        await world.runtime.stop_sandbox(sandbox.uid)
+        assert not list(CGROUPS.glob("**/poduid-group"))
+        assert await stray.wait() == -signal.SIGKILL
 
     run(place, story)
 

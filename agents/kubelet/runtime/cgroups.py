@@ -99,13 +99,19 @@ class Cgroups:
         weight = 1 + (kept - _SHARES_MIN) * (_WEIGHT_MAX - 1) // (_SHARES_MAX - _SHARES_MIN)
         return self._file(path, "cpu", "cpu.weight"), str(weight)
 
-    def remove(self, path: str) -> None:
-        """Remove a group and those below it; what still runs in it keeps it."""
-        for directory in self._directories(path):
-            with contextlib.suppress(FileNotFoundError):
-                for below, _, _ in os.walk(directory, topdown=False):
-                    with contextlib.suppress(OSError):  # a process is about to end in it
-                        os.rmdir(below)
+    def remove(self, path: str) -> bool:
+        """Remove a group and those below it; return whether it is gone: what runs in it keeps it.
+
+        Of version 1 also where others made it: container engines use more controllers.
+        """
+        places = [self._root / path]
+        if self.version == 1:
+            places = [each / path for each in self._root.iterdir()] if self._root.exists() else []
+        for place in places:
+            for below, _, _ in os.walk(place, topdown=False):
+                with contextlib.suppress(OSError):  # a process is in it, or it is gone
+                    os.rmdir(below)
+        return not any(each.exists() for each in places)
 
     def out_of_memory(self, path: str) -> bool:
         """Tell whether the kernel killed a process of a group for its memory."""
@@ -125,7 +131,7 @@ class Cgroups:
         for directory, _, _ in os.walk(self._directories(path)[0]):
             with contextlib.suppress(OSError):  # it went meanwhile
                 found += [int(each) for each in Path(directory, "cgroup.procs").read_text().split()]
-        return found
+        return [each for each in found if each]  # 0: it is in another process namespace
 
     # The two versions.
 
