@@ -7,9 +7,8 @@ container engine. Without the engine they live on when the command ends, and are
 import asyncio
 import os
 import random
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
@@ -42,13 +41,20 @@ from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
+from kvstack.apiserver.server.program import (
+    FAILED,
+    is_done_before,
+    keep_log_of_loop,
+    run,
+    settle,
+    stop_event,
+)
 from kvstore.errors import ConfigError
 from kvstore.runtime.log.line_logger import LEVELS, LineLogger, open_logger
 
 Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack kubelet"
-_FAILED: Final = 1
 _OWN: Final = {
     # Name: default and meaning.
     "kubeconfig": ("", "how the API server is reached, and as whom"),
@@ -97,19 +103,16 @@ def main(arguments: Sequence[str]) -> int:
         configuration, ignored = _configuration(own, flags)
     except (FlagError, ConfigurationFileError) as error:
         sys.stderr.write(f"Error: {error}\n")
-        return _FAILED
+        return FAILED
     log = open_logger(("default",), own["log-level"], "json")
     for each in (*taken, *ignored):
         log.warning("a setting has no effect", name=each)
     try:
         options = node_options(own, configuration)
-        asyncio.run(_serve(own, options, log))
+        return run(lambda: _serve(own, options, log), log)
     except (KubeconfigError, ConfigError) as error:
         log.fatal("command failed", error=str(error))
-        return _FAILED
-    finally:
-        log.close()
-    return 0
+        return FAILED
 
 
 def help_text() -> str:
@@ -286,15 +289,15 @@ def node_names(configuration: Object) -> NodeNames:
 
 
 async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, stop.set)
+    end = asyncio.ensure_future(stop_event().wait())
+    keep_log_of_loop(log)
     clock, chance = SystemClock(), random.SystemRandom().random
     kubeconfig = Path(own["kubeconfig"])
     pki = options.pki or options.root / "pki"
-    if own["bootstrap-kubeconfig"]:
-        await bootstrap.ensure(own["bootstrap-kubeconfig"], kubeconfig, pki, options.name, clock)
+    if first := own["bootstrap-kubeconfig"]:
+        asking = bootstrap.ensure(first, kubeconfig, pki, options.name, clock)
+        if not await is_done_before(end, asking):
+            return
     transport = connect(load(kubeconfig))
     api = Api(transport, Options(user_agent="kvstack-kubelet"))
     node = RealNode(api, clock, chance, log, options)
@@ -306,31 +309,17 @@ async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger)
             if certificates.is_good(kept, clock.now_s()):
                 await use(kept)
             work = Rotation(api, CLIENT_KIND, pki, options.name, (), use, clock, chance, log).run()
-            rotation = loop.create_task(work, name="rotation of the client certificate")
-        if await started(node.start(), stop):
+            rotation = asyncio.create_task(work, name="rotation of the client certificate")
+        if await is_done_before(end, node.start()):
             log.info("the node is ready", name=options.name)
-            await stop.wait()
+            settle()
+            await end
     finally:
         if rotation is not None:
             rotation.cancel()
             await asyncio.gather(rotation, return_exceptions=True)
         await node.stop()
         await api.close()
-
-
-async def started(starting: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """Wait for a start, which waits for an API server; return whether it came before the end."""
-    loop = asyncio.get_running_loop()
-    begun, ended = loop.create_task(starting), loop.create_task(stop.wait())
-    try:
-        await asyncio.wait((begun, ended), return_when=asyncio.FIRST_COMPLETED)
-        if begun.done():
-            begun.result()
-        return begun.done()
-    finally:
-        for each in (begun, ended):
-            each.cancel()
-        await asyncio.gather(begun, ended, return_exceptions=True)
 
 
 def used_by(transport: OverHttp) -> Callable[[Path], Awaitable[None]]:

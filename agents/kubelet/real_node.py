@@ -12,6 +12,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +32,8 @@ from kvstack.agents.kubelet.kubelet import Kubelet
 from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
+from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process import presence
-from kvstack.agents.kubelet.runtime.process.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.process.options import SHARED, ProcessOptions
@@ -140,12 +141,18 @@ class RealNode:
 
     def _make_runtime(self) -> Runtime:
         options = self._options
+        cgroup = options.kubelet.cgroup_root if options.kubelet else "kubepods"
         if options.runtime_endpoint:
             from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
 
             logs = (options.kubelet.logs if options.kubelet else None) or options.root / "logs"
             engine = CriOptions(
-                options.runtime_endpoint, options.root, logs, options.image_endpoint
+                options.runtime_endpoint,
+                options.root,
+                logs,
+                options.image_endpoint,
+                cgroup,
+                self._enforced(),
             )
             return CriRuntime(engine, self._clock, self._logger, self._ended)
         images = Images(options.images or options.root / "images", has_host=options.has_host_image)
@@ -154,7 +161,7 @@ class RealNode:
             ends_with_node=options.ends_with_node,
             node_ip=options.ip,
             network=options.network,
-            cgroup=options.kubelet.cgroup_root if options.kubelet else "kubepods",
+            cgroup=cgroup,
             limits=self._enforced(),
         )
         return ProcessRuntime(settings, images, self._clock, self._ended)
@@ -263,11 +270,12 @@ class RealNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for server in (self._server, self._health):
-            if server is not None:
-                await server.stop()
-        await self.kubelet.stop()
-        await self.runtime.close()
+        async with AsyncExitStack() as ends:  # the later ones even if an earlier one fails
+            ends.push_async_callback(self.runtime.close)
+            ends.push_async_callback(self.kubelet.stop)
+            for server in (self._server, self._health):
+                if server is not None:
+                    ends.push_async_callback(server.stop)
 
     def _ended(self, uid: str) -> None:
         self.kubelet.container_ended(uid)

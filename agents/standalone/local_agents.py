@@ -81,21 +81,32 @@ class LocalAgents:
         self._chance = chance or SystemRandom().random
         self._running = AsyncExitStack()
 
+    async def start(self) -> None:
+        """Return once all of them work; whatever comes of it, `stop` ends them."""
+        running = self._running
+        api = self.api(User(_MANAGER), "kube-controller-manager/shared-informers")
+        informers = Informers(api, self._clock, self._chance, self._logger)
+        await running.enter_async_context(informers)
+        if CONTROLLERS not in self._options.without:
+            await self._start_controllers(running, informers)
+        if SCHEDULER not in self._options.without:
+            await self._start_scheduler(running, informers)
+        if NODES not in self._options.without:
+            await self._start_nodes(running, informers)
+        if self._options.node is not None and NODE not in self._options.without:
+            await self._start_node(running, self._options.node)
+
+    async def stop(self) -> None:
+        """End all of them."""
+        await self._running.aclose()
+
     async def __aenter__(self) -> Self:
-        """Start, and return once all of them work."""
-        async with AsyncExitStack() as stack:
-            api = self.api(User(_MANAGER), "kube-controller-manager/shared-informers")
-            informers = Informers(api, self._clock, self._chance, self._logger)
-            await stack.enter_async_context(informers)
-            if CONTROLLERS not in self._options.without:
-                await self._start_controllers(stack, informers)
-            if SCHEDULER not in self._options.without:
-                await self._start_scheduler(stack, informers)
-            if NODES not in self._options.without:
-                await self._start_nodes(stack, informers)
-            if self._options.node is not None and NODE not in self._options.without:
-                await self._start_node(stack, self._options.node)
-            self._running = stack.pop_all()
+        """Start."""
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
         return self
 
     async def __aexit__(
@@ -104,8 +115,8 @@ class LocalAgents:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End all of them."""
-        await self._running.aclose()
+        """Stop."""
+        await self.stop()
 
     def api(self, user: User, user_agent: str) -> Api:
         """Return the API as a user."""

@@ -10,12 +10,12 @@ tell it. A second signal ends the process at once.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from kvstack.apiserver.http.pages.version_page import KUBERNETES_VERSION
 from kvstack.apiserver.server.program import (
     FAILED,
+    is_done_before,
     keep_log_of_loop,
     run,
     settle,
@@ -38,12 +38,24 @@ from kvstore.runtime.systemd import notify_ready
 if TYPE_CHECKING:
     from kvstack.apiserver.server.assembly import ApiServer
 
-Beside: TypeAlias = Callable[["ApiServer"], AbstractAsyncContextManager[object]]
+Beside: TypeAlias = Callable[["ApiServer"], "Part"]
 Body: TypeAlias = Callable[[Options, LineLogger], Coroutine[Any, Any, None]]
 
 COMMAND: Final = "kvstack apiserver"
 ABOUT: Final = """\
 An API server of Kubernetes 1.37 over a store that speaks etcd's API. Flags are kube-apiserver's."""
+
+
+class Part(Protocol):
+    """What runs in the process of an API server."""
+
+    async def start(self) -> None:
+        """Return once it works."""
+        ...
+
+    async def stop(self) -> None:
+        """End what was started, even if that was not all."""
+        ...
 
 
 def main(arguments: Sequence[str], body: Body | None = None) -> int:
@@ -89,44 +101,50 @@ async def serve_store(
     """Serve from a store until a signal comes, or `ended` does.
 
     on_ready is called when the objects of the start are there, renew now and again to look after
-    certificates. What `beside` returns for the server is entered before on_ready, and left before
-    the server stops.
+    certificates. What `beside` returns for the server is started before on_ready, and stopped
+    before the server, also if its start was broken off.
     """
     from kvstack.apiserver.server.assembly import ApiServer
 
-    stop = stop_event()
+    end = asyncio.ensure_future(_first(stop_event().wait(), ended))
     keep_log_of_loop(log)
     server = ApiServer(store, options, log, renew=renew)
-    work = [
-        asyncio.ensure_future(_work(server, on_ready, log, beside)),
-        asyncio.ensure_future(stop.wait()),
-    ]
-    if ended is not None:
-        work.append(asyncio.ensure_future(ended))
     try:
-        done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
-        for each in done:
-            each.result()
+        if await is_done_before(end, _start(server)):
+            parts = None if beside is None else beside(server)
+            try:
+                if parts is None or await is_done_before(end, parts.start()):
+                    if on_ready is not None:
+                        on_ready()
+                    _settle(log)
+                    await is_done_before(end, server.serve())
+            finally:
+                if parts is not None:
+                    await parts.stop()
+        if end.done():
+            end.result()
     finally:
-        for each in work:
-            each.cancel()
-        await asyncio.wait(work)
+        end.cancel()
+        await asyncio.wait((end,))
         await server.stop()
 
 
-async def _work(
-    server: "ApiServer",
-    on_ready: Callable[[], None] | None,
-    log: Logger,
-    beside: Beside | None,
-) -> None:
+async def _start(server: "ApiServer") -> None:
     await server.start()
     await server.ready()
-    async with nullcontext() if beside is None else beside(server):
-        if on_ready is not None:
-            on_ready()
-        _settle(log)
-        await server.serve()
+
+
+async def _first(*each: Awaitable[object] | None) -> None:
+    """Wait for the first of them; raises what it raises."""
+    waiting = [asyncio.ensure_future(one) for one in each if one is not None]
+    try:
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+    for one in done:
+        one.result()
 
 
 def open_store(options: StoreOptions, log: Logger) -> Store:

@@ -9,7 +9,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from kvstack.apiserver.http.pages.version_page import KUBERNETES_VERSION
@@ -58,6 +58,25 @@ def stop_event() -> asyncio.Event:
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, told, each)
     return event
+
+
+async def is_done_before(end: "asyncio.Future[Any]", work: Awaitable[object]) -> bool:
+    """Do something, or cancel it as soon as the end comes; return whether it was done.
+
+    Raises what the work raises. What is cancelled must not wait for anything while it ends: until
+    Python 3.11.3 a timeout in a cancelled task ends the task. Whatever has to be ended in order is
+    ended by the caller, afterwards.
+    """
+    doing = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((doing, end), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        doing.cancel()
+        await asyncio.wait((doing,))
+    if doing.cancelled():
+        return False
+    doing.result()
+    return True
 
 
 def keep_log_of_loop(log: Logger) -> None:

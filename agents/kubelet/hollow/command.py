@@ -1,5 +1,6 @@
 """The command `kvstack hollow-nodes`: nodes without processes, until a signal comes."""
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -21,7 +22,14 @@ from kvstack.agents.process.flag_rows import (
 )
 from kvstack.agents.process.pages import Pages, serving
 from kvstack.agents.process.settings import PageSettings, cluster_of, page_settings, raise_wrong
-from kvstack.apiserver.server.program import FAILED, keep_log_of_loop, run, settle, stop_event
+from kvstack.apiserver.server.program import (
+    FAILED,
+    is_done_before,
+    keep_log_of_loop,
+    run,
+    settle,
+    stop_event,
+)
 from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
 from kvstack.apiserver.server.settings.component_flags import SHORT
 from kvstack.apiserver.server.settings.flag_reader import FlagReader
@@ -94,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
 async def _serve(
     cluster: Cluster, options: HollowOptions, settings: PageSettings, log: Logger
 ) -> None:
-    stop = stop_event()
+    end = asyncio.ensure_future(stop_event().wait())
     keep_log_of_loop(log)
     clock, chance = SystemClock(), SystemRandom().random
     is_ready = False
@@ -108,8 +116,8 @@ async def _serve(
         informers = await stack.enter_async_context(Informers(api, clock, chance, log))
         nodes = HollowNodes(api, informers, clock, chance, log, options)
         stack.push_async_callback(nodes.stop)
-        await nodes.start()
-        is_ready = True
-        settle()
-        log.info("hollow nodes are ready", names=list(options.names))
-        await stop.wait()
+        if await is_done_before(end, nodes.start()):
+            is_ready = True
+            settle()
+            log.info("hollow nodes are ready", names=list(options.names))
+            await end

@@ -267,6 +267,45 @@ def test_pods_of_a_cluster_that_was_killed(tmp_path: Path) -> None:
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces")
+def test_a_stop_in_order_leaves_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    store, api = free_ports(2)
+    flags = (f"--listen-client-urls=http://127.0.0.1:{store}", f"--secure-port={api}")
+    file = directory / "kubernetes" / "admin.conf"
+    with up(directory, *flags) as process:
+        lines_of(process)
+        _kubectl(file, tmp_path, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+        script = "echo up; while :; do sleep 1; done"
+        command = ("--command", "--", "sh", "-c", script, str(tmp_path))
+        _kubectl(file, tmp_path, "run", "web", "--image=host", *command)
+        _kubectl(file, tmp_path, "wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
+        uid = _kubectl(file, tmp_path, "get", "pod", "web", "-o", "jsonpath={.metadata.uid}")
+        assert str(tmp_path) in Path("/proc/mounts").read_text()
+        assert len(_records(directory)) == 1
+        environment = {**os.environ, "KUBECONFIG": str(file), "HOME": str(tmp_path)}
+        # Somebody is still connected with the node.
+        follow = [clients("1.37") / "kubectl", "logs", "--follow", "web"]
+        with subprocess.Popen(follow, env=environment, stdout=subprocess.PIPE) as following:
+            assert following.stdout is not None
+            assert following.stdout.readline() == b"up\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(STOP_S) == 0
+            following.wait(STOP_S)
+    assert not _processes_with(str(tmp_path), "sh")
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+    assert not _records(directory)
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/pod{uid}"))
+
+
+def _records(directory: Path) -> list[str]:
+    """Return what nodes of a directory tell of themselves to those that come after them."""
+    told = [each.read_text() for each in Path("/run/kvstack/nodes").glob("*")]
+    return [each for each in told if str(directory) in each]
+
+
 def _processes_with(text: str, program: str) -> list[str]:
     """Return the command lines of processes that run a program with an argument."""
     found = []
