@@ -83,7 +83,7 @@ _OWN: Final = {
 _TAKEN_NAMES: Final = """
     v enable-server cloud-provider image-credential-provider-config
     image-credential-provider-bin-dir runtime-cgroups pod-infra-container-image fail-swap-on
-    cgroup-driver feature-gates read-only-port sync-frequency logging-format vmodule
+    feature-gates read-only-port sync-frequency logging-format vmodule
     hairpin-mode
 """
 _TAKEN: Final = frozenset(_TAKEN_NAMES.split())
@@ -193,6 +193,7 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         kubelet=kubelet,
         runtime_endpoint=configuration["containerRuntimeEndpoint"],
         image_endpoint=configuration["imageServiceEndpoint"],
+        cgroup_driver=configuration["cgroupDriver"],
         configuration=configuration,
         pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
         network=own["pod-network"],
@@ -210,7 +211,7 @@ def _kubelet_options(own: dict[str, str], configuration: Object) -> KubeletOptio
         pods_max(configuration, os.cpu_count() or 1),
         own["ignore-limits"] == "true",
         logs,
-        configuration["cgroupRoot"].strip("/") or "kubepods",
+        f"{configuration['cgroupRoot'].strip('/')}/kubepods".lstrip("/"),
         node_names(configuration),
         configuration["seccompDefault"],
         configuration["podPidsLimit"],

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.kubelet.eviction.evictions import CONDITIONS, amount_of
 from kvstack.agents.kubelet.pods.restarts import MAX_S
+from kvstack.agents.kubelet.runtime.pod_groups import CGROUP_DRIVERS, CGROUPFS
 from kvstack.apiserver.objects.durations import DurationError, parse
 from kvstack.apiserver.server.settings.flag_reader import TLS_VERSIONS
 
@@ -49,6 +50,7 @@ DEFAULTS: Final[Object] = {
     "clusterDomain": "",
     "resolvConf": "/etc/resolv.conf",
     "cgroupRoot": "",
+    "cgroupDriver": CGROUPFS,
     "evictionHard": {
         "memory.available": "100Mi",
         "nodefs.available": "10%",
@@ -93,7 +95,7 @@ _IGNORED_NAMES: Final = """
     tlsCurvePreferences registryPullQPS registryBurst
     eventRecordQPS eventBurst enableContentionProfiling oomScoreAdj
     streamingConnectionIdleTimeout volumeStatsAggPeriod kubeletCgroups
-    systemCgroups cgroupsPerQOS cgroupDriver cpuManagerPolicy singleProcessOOMKill
+    systemCgroups cgroupsPerQOS cpuManagerPolicy singleProcessOOMKill
     cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy
     topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
     runtimeRequestTimeout hairpinMode podCIDR cpuCFSQuota cpuCFSQuotaPeriod
@@ -136,6 +138,7 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster-domain": ("clusterDomain",),
     "resolv-conf": ("resolvConf",),
     "cgroup-root": ("cgroupRoot",),
+    "cgroup-driver": ("cgroupDriver",),
     "eviction-hard": ("evictionHard",),
     "eviction-soft": ("evictionSoft",),
     "eviction-soft-grace-period": ("evictionSoftGracePeriod",),
@@ -313,6 +316,9 @@ def _check(found: Object) -> None:
             parse(str(found[name]))
         except DurationError as error:
             raise ConfigurationFileError(f"{name}: {error}") from error
+    if found["cgroupDriver"] not in CGROUP_DRIVERS:
+        known = ", ".join(CGROUP_DRIVERS)
+        raise ConfigurationFileError(f"cgroupDriver: {found['cgroupDriver']}: one of {known}")
     if found["authorization"]["mode"] not in ("Webhook", "AlwaysAllow"):
         mode = found["authorization"]["mode"]
         raise ConfigurationFileError(f'authorization.mode: invalid value "{mode}"')

@@ -33,6 +33,7 @@ from kvstack.agents.kubelet.node_status import StatusOptions
 from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS
 from kvstack.agents.kubelet.runtime.process import presence
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
@@ -78,6 +79,8 @@ class RealNodeOptions:
     runtime_endpoint: str = ""
     """Socket of a container engine; empty: containers are processes of this machine."""
     image_endpoint: str = ""
+    cgroup_driver: str = CGROUPFS
+    """Of a container engine that does not tell its own."""
     configuration: dict[str, Any] = field(default_factory=dict)
     """What /configz shows, and what says how clients are known."""
     pki: Path | None = None
@@ -153,6 +156,7 @@ class RealNode:
                 options.image_endpoint,
                 cgroup,
                 self._enforced(),
+                options.cgroup_driver,
             )
             return CriRuntime(engine, self._clock, self._logger, self._ended)
         images = Images(options.images or options.root / "images", has_host=options.has_host_image)

@@ -18,6 +18,11 @@ from typing import Final
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.runtime import Limits, StartError
 
+CGROUPFS: Final = "cgroupfs"
+SYSTEMD: Final = "systemd"
+CGROUP_DRIVERS: Final = (CGROUPFS, SYSTEMD)
+"""Who makes the control groups of a container engine."""
+
 _CLASSES: Final = ("", "burstable/", "besteffort/")
 _TRIES: Final = 40
 _PAUSE_S: Final = 0.05
@@ -26,6 +31,12 @@ _PAUSE_S: Final = 0.05
 def paths_of(root: str, uid: str) -> list[str]:
     """Return where the group of a pod may be: in that of any class."""
     return [f"{root}/{each}pod{uid}" for each in _CLASSES]
+
+
+def slice_of(path: str) -> str:
+    """Return where systemd has a group: "a/b-c" is /a.slice/a-b_c.slice."""
+    names = [each.replace("-", "_") for each in path.split("/")]
+    return "".join(f"/{'-'.join(names[:end])}.slice" for end in range(1, len(names) + 1))
 
 
 class PodGroups:

@@ -20,7 +20,7 @@ from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.cri import answers, specs, streams
 from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
-from kvstack.agents.kubelet.runtime.pod_groups import PodGroups
+from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS, SYSTEMD, PodGroups
 from kvstack.agents.kubelet.runtime.runtime import (
     Abilities,
     ConnectError,
@@ -42,6 +42,7 @@ _DOWN_AFTER_S: Final = 30.0
 _SANDBOX_S: Final = 240.0
 _STOP_MORE_S: Final = 120.0
 _GONE: Final = "NOT_FOUND"
+_UNKNOWN_CALL: Final = "UNIMPLEMENTED"
 _NOT_HONOURED: Final = ("hostUsers", "seLinuxOptions", "appArmorProfile", "procMount")
 
 
@@ -59,6 +60,8 @@ class CriOptions:
     """Under which pods are."""
     limits: Limits | None = None
     """Of all pods together; None: of others' making."""
+    cgroup_driver: str = CGROUPFS
+    """Of an engine that does not tell its own."""
 
 
 class _Sandbox:
@@ -104,6 +107,7 @@ class CriRuntime:
         self._abilities = Abilities({}, None)
         cgroups = Cgroups()
         self._is_unified = cgroups.version == 2
+        self._driver = options.cgroup_driver
         self._groups = PodGroups(cgroups, options.cgroup)
         self._tasks: list[asyncio.Task[None]] = []
         self.name = ""
@@ -117,11 +121,28 @@ class CriRuntime:
             self.name, self.version = answer.runtime_name, answer.runtime_version
             await self._look()
             await self._check()
+            self._driver = await self._told_driver()
         except CriError as error:
             raise ConfigError(f"the container engine does not answer: {error.text}") from error
-        await self._groups.open(self._options.limits)
+        if self._driver == SYSTEMD:
+            self._logger.warning("systemd makes control groups: a pod as a whole has no limits")
+        else:
+            await self._groups.open(self._options.limits)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep_looking(), name="containers of the engine")]
+
+    async def _told_driver(self) -> str:
+        """Return what makes the engine's control groups; as in the settings if it is silent."""
+        request = cri.RuntimeConfigRequest()
+        try:
+            answer = await self._client.call("RuntimeConfig", request, cri.RuntimeConfigResponse)
+        except CriError as error:
+            if error.code != _UNKNOWN_CALL:
+                raise
+            return self._options.cgroup_driver
+        if not answer.HasField("linux"):
+            return self._options.cgroup_driver
+        return SYSTEMD if answer.linux.cgroup_driver == cri.SYSTEMD else CGROUPFS
 
     async def close(self) -> None:
         """Let the containers be."""
@@ -286,10 +307,10 @@ class CriRuntime:
         known = self._sandboxes.get(sandbox.uid, [])
         if known and known[-1].is_ready:
             if known[-1].config is None:
-                known[-1].config = specs.sandbox_config(sandbox, known[-1].attempt)
+                known[-1].config = specs.sandbox_config(sandbox, known[-1].attempt, self._driver)
             return False
         attempt = known[-1].attempt + 1 if known else 0
-        config = specs.sandbox_config(sandbox, attempt)
+        config = specs.sandbox_config(sandbox, attempt, self._driver)
         await self._groups.make(sandbox.cgroup, sandbox.limits)
         await asyncio.to_thread(os.makedirs, sandbox.log_directory, 0o755, exist_ok=True)
         request = cri.RunPodSandboxRequest(config=config, runtime_handler=sandbox.handler)

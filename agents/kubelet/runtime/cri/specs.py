@@ -6,6 +6,7 @@ Labels and annotations are those by which any kubelet finds its containers again
 from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
+from kvstack.agents.kubelet.runtime.pod_groups import SYSTEMD, slice_of
 from kvstack.agents.kubelet.runtime.runtime import Limits, Sandbox, Security, Wanted
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def pod_labels(sandbox: Sandbox) -> dict[str, str]:
     return {POD_NAME: sandbox.name, POD_NAMESPACE: sandbox.namespace, POD_UID: sandbox.uid}
 
 
-def sandbox_config(sandbox: Sandbox, attempt: int) -> cri.PodSandboxConfig:
-    """Return what an engine is told of a sandbox."""
+def sandbox_config(sandbox: Sandbox, attempt: int, driver: str) -> cri.PodSandboxConfig:
+    """Return what an engine is told of a sandbox; driver: by which it makes control groups."""
+    group = slice_of(sandbox.cgroup) if driver == SYSTEMD else f"/{sandbox.cgroup}"
     security = sandbox.security
     context = cri.LinuxSandboxSecurityContext(
         privileged=security.is_privileged,
@@ -76,7 +78,7 @@ def sandbox_config(sandbox: Sandbox, attempt: int) -> cri.PodSandboxConfig:
         labels={**sandbox.labels, **pod_labels(sandbox)},
         annotations=dict(sandbox.annotations),
         linux=cri.LinuxPodSandboxConfig(
-            cgroup_parent=f"/{sandbox.cgroup}" if sandbox.cgroup else "",
+            cgroup_parent=group if sandbox.cgroup else "",
             security_context=context,
             sysctls=dict(sandbox.sysctls),
             resources=resources(sandbox.limits),

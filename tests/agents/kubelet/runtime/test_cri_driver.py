@@ -1,0 +1,108 @@
+"""What makes the control groups of a container engine: it tells, or the settings do."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.kubelet.configuration import ConfigurationFileError, read_configuration
+from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
+from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
+from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS, SYSTEMD, slice_of
+from kvstack.agents.kubelet.runtime.runtime import Sandbox
+from tests.agents.support.cluster import ListLog
+
+GROUP = "kubepods/burstable/pod1-2"
+SLICES = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"
+
+
+class Engine(grpc.GenericRpcHandler):
+    """An engine that has nothing, and takes whatever it is asked to run."""
+
+    def __init__(self, told: cri.RuntimeConfigResponse | None) -> None:
+        self.parents: list[str] = []
+        self._answers: dict[str, Any] = {
+            "Version": cri.VersionResponse(runtime_name="engine", runtime_version="1"),
+            "Status": cri.StatusResponse(),
+            "ListPodSandbox": cri.ListPodSandboxResponse(),
+            "ListContainers": cri.ListContainersResponse(),
+            "RunPodSandbox": cri.RunPodSandboxResponse(pod_sandbox_id="s"),
+            "PodSandboxStatus": cri.PodSandboxStatusResponse(),
+        }
+        if told is not None:
+            self._answers["RuntimeConfig"] = told
+
+    def service(self, handler_call_details: Any) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        method = handler_call_details.method.rpartition("/")[2]
+        if method not in self._answers:
+            return None
+
+        async def answer(request: bytes, _context: object) -> bytes:
+            if method == "RunPodSandbox":
+                asked = cri.RunPodSandboxRequest.FromString(request)
+                self.parents.append(asked.config.linux.cgroup_parent)
+            found: bytes = self._answers[method].SerializeToString()
+            return found
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+def parent(
+    directory: Path, told: cri.RuntimeConfigResponse | None, configured: str = CGROUPFS
+) -> str:
+    """Return where a pod's containers are to be."""
+
+    async def main() -> str:
+        engine, server = Engine(told), grpc.aio.server()
+        server.add_generic_rpc_handlers((engine,))
+        socket = f"unix://{directory / 'engine.sock'}"
+        server.add_insecure_port(socket)
+        await server.start()
+        options = CriOptions(
+            socket,
+            directory,
+            directory / "logs",
+            cgroup_driver=configured,
+        )
+        runtime = CriRuntime(options, SystemClock(), ListLog(), lambda _uid: None)
+        try:
+            await runtime.open()
+            logs = str(directory / "logs")
+            await runtime.make_sandbox(Sandbox("1-2", "web", "ns", "web", logs, cgroup=GROUP))
+        finally:
+            await runtime.close()
+            await server.stop(None)
+        (found,) = engine.parents
+        return found
+
+    return asyncio.run(main())
+
+
+def told(driver: "cri.CgroupDriver") -> cri.RuntimeConfigResponse:
+    linux = cri.LinuxRuntimeConfiguration(cgroup_driver=driver)
+    return cri.RuntimeConfigResponse(linux=linux)
+
+
+def test_an_engine_with_systemd_is_given_slices(tmp_path: Path) -> None:
+    assert parent(tmp_path, told(cri.SYSTEMD)) == SLICES
+
+
+def test_an_engine_that_does_not_tell_is_given_what_the_settings_say(tmp_path: Path) -> None:
+    assert parent(tmp_path, None, SYSTEMD) == SLICES
+    assert parent(tmp_path, cri.RuntimeConfigResponse(), SYSTEMD) == SLICES
+
+
+def test_names_of_slices() -> None:
+    assert slice_of("kubepods") == "/kubepods.slice"
+    assert slice_of("a-b/c") == "/a_b.slice/a_b-c.slice"
+
+
+def test_a_driver_that_nobody_knows_is_refused() -> None:
+    said = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    assert read_configuration({**said, "cgroupDriver": SYSTEMD})["cgroupDriver"] == SYSTEMD
+    with pytest.raises(ConfigurationFileError, match="cgroupDriver: cgroups: one of"):
+        read_configuration({**said, "cgroupDriver": "cgroups"})
