@@ -103,7 +103,12 @@ def mentioned(directory: Path) -> list[str]:
                 lines.append((each / "cmdline").read_bytes().replace(b"\0", b" ").decode())
             except OSError:
                 continue  # it is gone
-    lines += Path("/proc/self/mounts").read_text().splitlines()
+    return [*(line for line in lines if str(directory) in line), *mounts(directory)]
+
+
+def mounts(directory: Path) -> list[str]:
+    """Return the mounts that mention a directory."""
+    lines = Path("/proc/self/mounts").read_text().splitlines()
     return [line for line in lines if str(directory) in line]
 
 
@@ -145,7 +150,10 @@ def play(
                 admin(topology), topology.kill, kills, chance, programs=programs, look=look
             )
             assert not faults, "\n".join(faults)
+            # A pod that was deleted by force goes before its node has cleaned up.
             assert wait_until(lambda: not marked(mark)), marked(mark)
+            assert wait_until(lambda: not groups_of_pods(directory)), groups_of_pods(directory)
+            assert wait_until(lambda: not mounts(directory)), mounts(directory)
         assert not mentioned(directory)
         assert not groups_of_pods(directory)
     finally:
