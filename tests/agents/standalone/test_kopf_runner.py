@@ -1,8 +1,10 @@
 """An operator under kopf's own test runner on a cluster of the fixtures: docs/testing.md."""
 
+import gc
 import json
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,15 @@ def kvstack_prepared(kvstack_prepare: Callable[..., BackgroundCluster]) -> Rows:
     with kvstack_prepare(nodes=0) as cluster:
         call(cluster, "POST", DEFINITIONS, DEFINITION)
         return cluster.rows()
+
+
+@pytest.fixture(autouse=True)
+def kopf_ends() -> Iterator[None]:
+    """Takes away what kopf's loop has when it ends: it does not wait for its connections' ends."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def until(cluster: BackgroundCluster, path: str, is_so: Callable[[Any], bool]) -> None:

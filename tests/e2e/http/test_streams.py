@@ -51,8 +51,15 @@ def post_chunked(wire: Wire, path: str, *headers: str) -> None:
 
 
 def lines_of(data: bytes) -> list[dict[str, object]]:
-    """Return the JSON lines in a chunked answer."""
-    return [json.loads(each) for each in data.split(b"\r\n") if each.startswith(b"{")]
+    """Return the JSON lines in chunks of an answer, however many are in one; a head is left out."""
+    if data.startswith(b"HTTP/"):
+        data = data.partition(b"\r\n\r\n")[2]
+    body = b""
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        body += data[: int(size, 16)]
+        data = data[int(size, 16) + 2 :]
+    return [json.loads(each) for each in body.splitlines()]
 
 
 def test_a_watch_that_is_spoken_to_while_it_answers(place: Place) -> None:
