@@ -292,6 +292,7 @@ def node_names(configuration: Object) -> NodeNames:
 async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger) -> None:
     end = asyncio.ensure_future(stop_event().wait())
     keep_log_of_loop(log)
+    settle()  # it may wait for an API server for days
     clock, chance = SystemClock(), random.SystemRandom().random
     kubeconfig = Path(own["kubeconfig"])
     pki = options.pki or options.root / "pki"

@@ -116,6 +116,7 @@ async def _serve(
         informers = await stack.enter_async_context(Informers(api, clock, chance, log))
         nodes = HollowNodes(api, informers, clock, chance, log, options)
         stack.push_async_callback(nodes.stop)
+        settle()  # it may wait for an API server for days
         if await is_done_before(end, nodes.start()):
             is_ready = True
             settle()

@@ -8,7 +8,7 @@ What the engine has is listed every second, and after each change that is made h
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,13 +20,12 @@ from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.cri import answers, specs, streams
 from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
+from kvstack.agents.kubelet.runtime.cri.images import EngineImages
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS, SYSTEMD, PodGroups
 from kvstack.agents.kubelet.runtime.runtime import (
     Abilities,
     ConnectError,
     Container,
-    Image,
-    ImageMissingError,
     Limits,
     Sandbox,
     StartError,
@@ -77,7 +76,7 @@ class _Sandbox:
         self.config: cri.PodSandboxConfig | None = None
 
 
-class CriRuntime:
+class CriRuntime(EngineImages):
     """Runs containers; all of it belongs to one loop."""
 
     pulls_images: Final = True
@@ -93,12 +92,10 @@ class CriRuntime:
         """on_change: called with the uid of a pod one of whose containers changed."""
         self._options = options
         self._clock = clock
-        self._logger = logger
         self._on_change = on_change
         self._client = CriClient(options.endpoint)
-        self._image_client = (
-            CriClient(options.image_endpoint) if options.image_endpoint else self._client
-        )
+        own = CriClient(options.image_endpoint) if options.image_endpoint else self._client
+        super().__init__(own, logger)
         self._containers: dict[str, Container] = {}
         self._sandboxes: dict[str, list[_Sandbox]] = {}  # by uid, the newest last
         self._removed: set[str] = set()  # sandboxes that a list may still have
@@ -150,8 +147,7 @@ class CriRuntime:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.close()
-        if self._image_client is not self._client:
-            await self._image_client.close()
+        await self.close_images()
 
     def problem(self) -> str:
         """Return why the node is not ready because of the engine."""
@@ -300,7 +296,7 @@ class CriRuntime:
             found.message = await asyncio.to_thread(answers.last_words_of, status) or status.message
         return found
 
-    # Sandboxes and images.
+    # Sandboxes.
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Run a sandbox, unless one is ready; raises StartError."""
@@ -325,67 +321,6 @@ class CriRuntime:
         await self._read_address(made)
         self._sandboxes[sandbox.uid] = [*known, made]
         return bool(known)
-
-    async def find_image(self, name: str) -> Image:
-        """Return an image of the engine; raises ImageMissingError, StartError."""
-        request = cri.ImageStatusRequest(image=cri.ImageSpec(image=name))
-        try:
-            answer = await self._image_client.call("ImageStatus", request, cri.ImageStatusResponse)
-        except CriError as error:
-            raise StartError("ImageInspectError", error.text) from error
-        if not answer.image.id:
-            raise ImageMissingError(name)
-        return answers.image_of(answer.image)
-
-    async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
-        """Let the engine pull an image, with each of the credentials in turn; raises StartError."""
-        for last, login in _with_last(credentials or [{}]):
-            auth = cri.AuthConfig(
-                username=login.get("username", ""),
-                password=login.get("password", ""),
-                identity_token=login.get("token", ""),
-            )
-            request = cri.PullImageRequest(image=cri.ImageSpec(image=name), auth=auth)
-            try:
-                await self._image_client.call(
-                    "PullImage", request, cri.PullImageResponse, timeout_s=None
-                )
-            except CriError as error:
-                if last:
-                    raise StartError("ErrImagePull", error.text) from error
-            else:
-                break
-        try:
-            return await self.find_image(name)
-        except ImageMissingError as error:
-            raise StartError("ErrImagePull", f'image "{name}" is gone after its pull') from error
-
-    async def images(self) -> Sequence[Image]:
-        """Return the images of the engine."""
-        answer = await self._image_client.call(
-            "ListImages", cri.ListImagesRequest(), cri.ListImagesResponse
-        )
-        return [answers.image_of(each) for each in answer.images]
-
-    async def image_place(self) -> Path | None:
-        """Return where the engine has its images."""
-        try:
-            answer = await self._image_client.call(
-                "ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse
-            )
-        except CriError as error:
-            self._logger.warning("the engine does not say where images are", error=error.text)
-            return None
-        for each in answer.image_filesystems:
-            place = Path(each.fs_id.mountpoint)
-            if await asyncio.to_thread(place.is_dir):
-                return place
-        return None
-
-    async def remove_image(self, image_id: str) -> None:
-        """Remove an image."""
-        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image_id))
-        await self._image_client.call("RemoveImage", request, cri.RemoveImageResponse)
 
     # Containers.
 
@@ -531,10 +466,6 @@ class CriRuntime:
                 self._logger.warning("the container engine refuses", call=method, error=error.text)
                 return False
         return True
-
-
-def _with_last(logins: Sequence[Mapping[str, str]]) -> list[tuple[bool, Mapping[str, str]]]:
-    return [(number == len(logins), each) for number, each in enumerate(logins, 1)]
 
 
 def _make_places(message: Path, logs: Path) -> None:
