@@ -281,6 +281,7 @@ class _Connection:
                     if not data:
                         return
                     unread_bytes += len(data)
+                await asyncio.sleep(_LINGER_S)  # who sends more has as long to read the answer
 
     async def _is_reusable(self) -> bool:
         """Read the rest of the last body if it is short; tell whether a request may follow."""

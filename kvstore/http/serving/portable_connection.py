@@ -124,8 +124,7 @@ class H1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_lingering:
             self._discarded += len(data)
-            if self._discarded > _DISCARDED_MAX:
-                self._close()
+            self._pause_or_resume()
         elif self._is_upgraded:
             self._deliver_body(data)
         else:
@@ -276,7 +275,9 @@ class H1Connection(asyncio.Protocol):
         if self._transport is None:
             return
         has_next = self._is_received() and len(self._h11.trailing_data[0]) > 0
-        wants = self._is_lingering or not (self._is_full() or (has_next and not self._is_upgraded))
+        wants = not (self._is_full() or (has_next and not self._is_upgraded))
+        if self._is_lingering:
+            wants = self._discarded <= _DISCARDED_MAX
         if wants != self._is_reading:
             self._is_reading = wants
             if wants:
@@ -436,7 +437,10 @@ class H1Connection(asyncio.Protocol):
             self._transport.close()
 
     def _close_lingering(self) -> None:
-        """Close after the client had time to read; else it might lose the answer."""
+        """Close after the client had time to read; else it might lose the answer.
+
+        Some of what it still sends is read. Who sends more waits, and has as long to read.
+        """
         if self._transport is None or self._is_lingering:
             return
         self._is_lingering = True

@@ -213,7 +213,8 @@ fn poll_some(socket: &SharedSocket, cx: &mut Context<'_>) -> Poll<io::Result<Byt
 }
 
 /// Close the connection. On a port of HTTP alone incoming bytes are read for a while: unread bytes would
-/// make the kernel reset the connection and drop the last answer.
+/// make the kernel reset the connection and drop the last answer. Who sends more than is read has as long
+/// to see the answer before the reset.
 async fn close(conn: &Conn, socket: &SharedSocket) {
     let closing = async {
         poll_fn(|cx| socket.poll_shutdown(cx)).await?;
@@ -223,6 +224,9 @@ async fn close(conn: &Conn, socket: &SharedSocket) {
                 0 => break,
                 size => discarded += size,
             }
+        }
+        if discarded >= DISCARDED_MAX {
+            pending::<()>().await;
         }
         Ok::<_, io::Error>(())
     };
