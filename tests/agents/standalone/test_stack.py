@@ -27,6 +27,7 @@ from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.support.servers import free_ports
 
 READY_S = 60.0
+READY = ("wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
 STOP_S = 60.0
 
 
@@ -238,14 +239,9 @@ def test_pods_of_a_cluster_that_was_killed(tmp_path: Path) -> None:
     store, api = free_ports(2)
     flags = (f"--listen-client-urls=http://127.0.0.1:{store}", f"--secure-port={api}")
     file = directory / "kubernetes" / "admin.conf"
-    ready = ("wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
     with up(directory, *flags) as process:
         lines_of(process)
-        _kubectl(file, tmp_path, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
-        arguments = ("run", "web", "--image=host", "--command", "--")
-        script = "echo up; while :; do sleep 1; done"
-        _kubectl(file, tmp_path, *arguments, "sh", "-c", script, str(tmp_path))
-        _kubectl(file, tmp_path, *ready)
+        _run_web(file, tmp_path)
         address = _kubectl(file, tmp_path, "get", "pod", "web", "-o", "jsonpath={.status.podIP}")
         inside = _kubectl(file, tmp_path, "exec", "web", "--", "cat", "/etc/hosts")
         assert re.search(rf"^{re.escape(address)}\tweb$", inside, re.MULTILINE)
@@ -260,7 +256,7 @@ def test_pods_of_a_cluster_that_was_killed(tmp_path: Path) -> None:
         lines_of(process)
         restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
         _kubectl(file, tmp_path, "wait", "pod/web", f"--for={restarts}=1", "--timeout=60s")
-        _kubectl(file, tmp_path, *ready)
+        _kubectl(file, tmp_path, *READY)
         assert _kubectl(file, tmp_path, "logs", "web") == "up\n"
         _kubectl(file, tmp_path, "delete", "pod", "web", "--grace-period=1")
     assert process.returncode == 0
@@ -277,11 +273,7 @@ def test_a_stop_in_order_leaves_nothing(tmp_path: Path) -> None:
     file = directory / "kubernetes" / "admin.conf"
     with up(directory, *flags) as process:
         lines_of(process)
-        _kubectl(file, tmp_path, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
-        script = "echo up; while :; do sleep 1; done"
-        command = ("--command", "--", "sh", "-c", script, str(tmp_path))
-        _kubectl(file, tmp_path, "run", "web", "--image=host", *command)
-        _kubectl(file, tmp_path, "wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
+        _run_web(file, tmp_path)
         uid = _kubectl(file, tmp_path, "get", "pod", "web", "-o", "jsonpath={.metadata.uid}")
         assert str(tmp_path) in Path("/proc/mounts").read_text()
         assert len(_records(directory)) == 1
@@ -298,6 +290,15 @@ def test_a_stop_in_order_leaves_nothing(tmp_path: Path) -> None:
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
     assert not _records(directory)
     assert not list(Path("/sys/fs/cgroup").glob(f"**/pod{uid}"))
+
+
+def _run_web(file: Path, home: Path) -> None:
+    """Run a pod whose process is known by its last argument, and wait until it is ready."""
+    _kubectl(file, home, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+    script = "echo up; while :; do sleep 1; done"
+    command = ("--command", "--", "sh", "-c", script, str(home))
+    _kubectl(file, home, "run", "web", "--image=host", *command)
+    _kubectl(file, home, *READY)
 
 
 def _records(directory: Path) -> list[str]:
