@@ -106,9 +106,10 @@ async def serve_store(
     """
     from kvstack.apiserver.server.assembly import ApiServer
 
-    end = asyncio.ensure_future(_first(stop_event().wait(), ended))
+    stop = stop_event()
     keep_log_of_loop(log)
     server = ApiServer(store, options, log, renew=renew)
+    end = asyncio.ensure_future(_first(stop.wait(), ended))
     try:
         if await is_done_before(end, _start(server)):
             parts = None if beside is None else beside(server)
