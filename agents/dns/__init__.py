@@ -1,0 +1,8 @@
+"""The DNS of a cluster, `kvstack dns`: names of Services and of what is behind them.
+
+    Services, EndpointSlices ─► cluster ─► responder ◄── udp_port, tcp_port ◄── pods
+                                              │
+                                              └─► forwarder ─► resolvers of the node, stub domains
+
+`cluster` knows names and answers and is pure, `query` and `prepared` are bytes of the wire.
+"""

@@ -1,0 +1,25 @@
+"""What CoreDNS does and this server does not; shown in docs/differences.md."""
+
+from typing import Final
+
+from kvstack.agents.process.absent import Absent
+
+ABSENT: Final = (
+    Absent(
+        "a Corefile, and its plugins (`rewrite`, `hosts`, `template`, `acl`, …)",
+        "flags; CoreDNS itself can take over (docs/dns.md)",
+    ),
+    Absent(
+        "`autopath`: the search path walked on the server's side",
+        "each name of the path is a query; those below the cluster's domain are answered at once",
+    ),
+    Absent("DNS over TLS, HTTPS or QUIC, to clients and to resolvers", "UDP and TCP"),
+    Absent(
+        "`prefetch` and `serve_stale` of the cache",
+        "an answer of others that is over is asked for again",
+    ),
+    Absent("more than 1000 records in one answer", "the first 1000 endpoints are told"),
+    Absent(
+        "answers to whoever asks", "only clients of `--client-ranges`, nodes and their pods get any"
+    ),
+)

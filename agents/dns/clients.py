@@ -1,0 +1,74 @@
+"""Who may ask, and how often: the addresses of a cluster, each so many times a second.
+
+    clients = Clients(networks, per_second); clients.begin(now_s)
+    clients.admits("10.244.0.7")
+
+What has another address gets no answer at all, so nobody outside learns that there is a server, nor
+can be sent answers to questions that others ask in its name.
+"""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Final, TypeAlias
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+PER_SECOND: Final = 5000
+KNOWN_MAX: Final = 65_536
+"""Clients of one second; more are not answered in it."""
+
+
+class Clients:
+    """Counts queries, for one second after the other."""
+
+    def __init__(self, networks: Iterable[Network], per_second: int = PER_SECOND) -> None:
+        """networks: of those who may ask."""
+        self._fixed = tuple(networks)
+        self._networks = self._fixed
+        self._per_second = per_second
+        self._left: dict[str, int] = {}
+        self._allowed: dict[str, bool] = {}
+        self._ends_s = 0.0
+        self.refused = 0
+
+    def add(self, networks: Iterable[Network]) -> None:
+        """Let these ask too, instead of those that were added before."""
+        found = (*self._fixed, *networks)
+        if found != self._networks:
+            self._networks = found
+            self._allowed.clear()
+            self._left.clear()
+
+    def begin(self, now_s: float) -> None:
+        """Tell the time, by a monotonic clock."""
+        if now_s >= self._ends_s:
+            self._ends_s = now_s + 1
+            self._left.clear()
+
+    def admits(self, host: str) -> bool:
+        """Count a query; return whether it is answered."""
+        left = self._left.get(host)
+        if left is None:
+            if len(self._left) >= KNOWN_MAX:
+                self.refused += 1
+                return False
+            left = self._per_second if self.allows(host) else 0
+        if not left:
+            self._left[host] = 0
+            self.refused += 1
+            return False
+        self._left[host] = left - 1
+        return True
+
+    def allows(self, host: str) -> bool:
+        """Tell whether an address may ask at all."""
+        known = self._allowed.get(host)
+        if known is None:
+            if len(self._allowed) >= KNOWN_MAX:
+                self._allowed.clear()
+            address = ip_address(host.partition("%")[0])
+            known = any(
+                address in each for each in self._networks if each.version == address.version
+            )
+            self._allowed[host] = known
+        return known

@@ -1,0 +1,58 @@
+"""The command `kvstack dns`: answers queries until a signal comes."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from random import SystemRandom
+from typing import Final
+
+from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.kubeconfig import Cluster, connect
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.dns.flags import TABLE
+from kvstack.agents.dns.pages import DnsPages
+from kvstack.agents.dns.server import DnsServer
+from kvstack.agents.dns.settings import Settings, read
+from kvstack.agents.process.settings import cluster_of, raise_wrong
+from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.flag_reader import FlagReader
+from kvstack.component.logger import Logger
+from kvstack.component.process.command import Command, Work, level_of, run_command
+from kvstack.component.process.program import settle, stop_event
+
+COMMAND: Final = "kvstack dns"
+ABOUT: Final = "The DNS of a cluster: names of Services and of what is behind them."
+_AGENT: Final = "kvstack-dns"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+    return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
+
+
+def _prepare(given: Given) -> Work:
+    wrong: list[str] = []
+    settings = read(FlagReader(given, wrong), SystemClock())
+    raise_wrong(wrong)
+    cluster = cluster_of(settings.kubeconfig, settings.master)
+    return Work(lambda log: _serve(cluster, settings, log), level_of(settings.verbosity))
+
+
+async def _serve(cluster: Cluster, settings: Settings, log: Logger) -> None:
+    stop = stop_event()
+    clock, chance = SystemClock(), SystemRandom().random
+    async with AsyncExitStack() as stack:
+        api = Api(connect(cluster), Options(user_agent=_AGENT))
+        stack.push_async_callback(api.close)
+        informers = await stack.enter_async_context(Informers(api, clock, chance, log))
+        server = DnsServer(informers, settings.dns, clock, log)
+        stack.push_async_callback(server.stop)
+        await server.start()
+        for address in settings.addresses:
+            port = await server.listen(address, settings.port)
+            log.info("DNS answers", address=address, port=port)
+        pages = DnsPages(server, f"dns://:{settings.port}", settings.pages)
+        stack.push_async_callback(pages.stop)
+        await pages.start()
+        settle()
+        await stop.wait()

@@ -1,0 +1,95 @@
+"""What the DNS server counts, under the names that dashboards of CoreDNS read."""
+
+from typing import Final
+
+from dns.rcode import Rcode
+from dns.rdatatype import RdataType
+
+from kvstack.agents.dns.server import DnsServer
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.version import KUBERNETES_VERSION
+from kvstore.version import VERSION
+
+_ZONE: Final = "."
+_SHOWN: Final = frozenset(
+    ("A", "AAAA", "CNAME", "DNSKEY", "DS", "HTTPS", "MX", "NS", "NSEC", "PTR", "SOA", "SRV", "TXT")
+)
+"""Types that are told apart; who asks for others does not make the page longer."""
+
+
+def dns_metrics(server: DnsServer, place: str) -> list[FamilySamples]:
+    """Return the samples; place: where it listens, as dns://:53."""
+    traffic = server.traffic
+    of_server = {"server": place, "view": "", "zone": _ZONE}
+    requests: dict[str, float] = {}
+    for (protocol, family, kind), count in traffic.queries.items():
+        key = labels(family=family, proto=protocol, server=place, type=_type(kind), view="",
+                     zone=_ZONE)  # fmt: skip
+        requests[key] = requests.get(key, 0) + count
+    codes = {
+        labels(plugin="", rcode=_code(code), **of_server): count
+        for code, count in traffic.codes.items()
+    }
+    counter, histogram = FamilyKind.COUNTER, FamilyKind.HISTOGRAM
+    own = labels(goversion="", revision=VERSION, version=KUBERNETES_VERSION)
+    told: list[FamilySamples] = [
+        ("coredns_build_info", FamilyKind.GAUGE, "Of this server; it is not CoreDNS.", {own: 1}),
+        ("coredns_dns_requests_total", counter, "Queries by protocol and type.", requests),
+        ("coredns_dns_responses_total", counter, "Answers by code.", codes),
+        (
+            "coredns_dns_request_duration_seconds",
+            histogram,
+            "Time from a query to its answer; those of one wake-up share theirs.",
+            {labels(**of_server): traffic.seconds.copy()},
+        ),
+    ]
+    for name, text, sizes in (
+        ("request", "Bytes of queries.", traffic.query_sizes),
+        ("response", "Bytes of answers.", traffic.sizes),
+    ):
+        found = {labels(proto=each, **of_server): size.copy() for each, size in sizes.items()}
+        told.append((f"coredns_dns_{name}_size_bytes", histogram, text, found))
+    return [*told, *_forwarding(server, place)]
+
+
+def _forwarding(server: DnsServer, place: str) -> list[FamilySamples]:
+    forwarder = server.forwarder
+    if forwarder is None:
+        return []
+    cache = forwarder.cache
+    of_cache = {"server": place, "view": "", "zones": _ZONE}
+    whole = labels(**of_cache)
+
+    def by_kind(counts: dict[str, int]) -> dict[str, int]:
+        return {
+            labels(server=place, type=each, view="", zones=_ZONE): count
+            for each, count in counts.items()
+        }
+
+    counter = FamilyKind.COUNTER
+    return [
+        (
+            "coredns_cache_entries",
+            FamilyKind.GAUGE,
+            "Answers of others that are kept.",
+            by_kind(cache.sizes),
+        ),
+        ("coredns_cache_hits_total", counter, "Queries that they answered.", by_kind(cache.hits)),
+        ("coredns_cache_misses_total", counter, "Queries that they did not.",
+         {whole: cache.misses}),
+        ("coredns_cache_requests_total", counter, "Queries that looked there.",
+         {whole: cache.misses + sum(cache.hits.values())}),
+        ("coredns_forward_max_concurrent_rejects_total", counter,
+         "Queries that were refused because too many waited.", forwarder.refused),
+    ]  # fmt: skip
+
+
+def _type(kind: bytes) -> str:
+    if len(kind) != 2:
+        return "other"
+    name = RdataType.to_text(RdataType.make(int.from_bytes(kind, "big")))
+    return name if name in _SHOWN else "other"
+
+
+def _code(code: int) -> str:
+    return Rcode.to_text(Rcode.make(code))

@@ -1,0 +1,70 @@
+"""The pages of the DNS server, as CoreDNS has them: each at a port of its own.
+
+/health    200 OK while the process runs
+/ready     200 OK, or 503 and what is not ready
+/metrics   Prometheus' text
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kvstack.agents.dns.metrics import dns_metrics
+from kvstack.agents.dns.server import DnsServer
+from kvstack.component.metrics.exposition import CONTENT_TYPE, render
+from kvstore.http.serving.answer import Answer
+from kvstore.http.serving.listeners import Listener
+from kvstore.http.serving.request import Request
+from kvstore.http.serving.server import HttpServer
+
+HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+class DnsPages:
+    """Serves them."""
+
+    def __init__(self, server: DnsServer, place: str, addresses: Mapping[str, str]) -> None:
+        """place: where queries are answered; addresses: HOST:PORT by path, those that are served.
+
+        Pages of one address share it.
+        """
+        self._server = server
+        self._place = place
+        paths: dict[str, set[str]] = {}
+        for path, address in addresses.items():
+            paths.setdefault(address, set()).add(path)
+        self._servers = [self._at(address, frozenset(some)) for address, some in paths.items()]
+
+    @property
+    def urls(self) -> list[str]:
+        """Where they are, once started."""
+        return [url for each in self._servers for url in each.urls]
+
+    async def start(self) -> None:
+        """Serve; raises ConfigError."""
+        for each in self._servers:
+            await each.start()
+
+    async def stop(self) -> None:
+        """Serve no more."""
+        for each in self._servers:
+            await each.stop()
+
+    def _at(self, address: str, paths: frozenset[str]) -> HttpServer:
+        async def handle(request: Request, answer: Answer) -> None:
+            path = request.target.partition("?")[0]
+            code, media_type, body = self._page(path) if path in paths else _missing()
+            answer.send(code, (("Content-Type", media_type),), body)
+
+        return HttpServer([Listener(f"http://{address}", "dns")], handle)
+
+    def _page(self, path: str) -> tuple[int, str, bytes]:
+        if path == METRICS:
+            return 200, CONTENT_TYPE, render(dns_metrics(self._server, self._place))
+        if path == READY and not self._server.is_synced:
+            return 503, _TEXT, b"kubernetes"
+        return 200, _TEXT, b"OK"
+
+
+def _missing() -> tuple[int, str, bytes]:
+    return 404, _TEXT, b"404 page not found\n"

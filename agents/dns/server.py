@@ -1,0 +1,191 @@
+"""The server: what it knows of a cluster by informers, and the addresses where it answers.
+
+server = DnsServer(informers, settings, clock, log)
+await server.start()                    follows the cluster
+port = await server.listen("10.244.0.1", 53)
+await server.stop()
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from typing import Any, Final
+
+from kvstack.agents.client.built_in import ENDPOINT_SLICES, NAMESPACES, NODES, PODS, SERVICES
+from kvstack.agents.client.informer import Handler, Informer, Object
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.dns import cluster as clusters
+from kvstack.agents.dns.clients import PER_SECOND, Clients, Network
+from kvstack.agents.dns.cluster import VERIFIED, Cluster
+from kvstack.agents.dns.forwarder import Forwarder, Forwarding
+from kvstack.agents.dns.responder import Responder
+from kvstack.agents.dns.services import service_key
+from kvstack.agents.dns.sockets import check_host, open_pair
+from kvstack.agents.dns.tcp_port import TcpPort
+from kvstack.agents.dns.traffic import Traffic
+from kvstack.agents.dns.udp_port import UdpPort
+from kvstack.component.logger import Logger
+
+_ENDED: Final = ("Succeeded", "Failed", "Unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class DnsSettings:
+    """What is answered, and whom."""
+
+    zone: clusters.Options = field(default_factory=clusters.Options)
+    forwarding: Forwarding | None = None
+    """Of names of others; None: they are refused."""
+    clients: Sequence[Network] = ()
+    """Who may ask."""
+    nodes_may_ask: bool = False
+    """Whether the nodes of the cluster and their pods may ask, too."""
+    per_second: int = PER_SECOND
+    """Queries of one client."""
+
+
+class DnsServer:
+    """Answers for a cluster; belongs to one loop."""
+
+    def __init__(
+        self, informers: Informers, settings: DnsSettings, clock: Clock, logger: Logger
+    ) -> None:
+        """Answer nothing yet."""
+        self._informers = informers
+        self._settings = settings
+        self._clock = clock
+        self._logger = logger
+        self.cluster: Final = Cluster(settings.zone)
+        self.forwarder: Final = (
+            None if settings.forwarding is None else Forwarder(settings.forwarding, clock, logger)
+        )
+        self.responder: Final = Responder(self.cluster, self.forwarder)
+        self.clients: Final = Clients(settings.clients, settings.per_second)
+        self.traffic: Final = Traffic()
+        self._handlers: list[tuple[Informer, Handler]] = []
+        self._ports: list[UdpPort | TcpPort] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._nodes: dict[str, tuple[Network, ...]] = {}
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the whole cluster is known."""
+        return self.responder.is_synced
+
+    async def start(self) -> None:
+        """Follow the cluster; names are answered once it is known."""
+        informers = self._informers
+        self._follow(informers.of(SERVICES), self._on_service)
+        self._follow(informers.of(ENDPOINT_SLICES), self._on_slice)
+        self._follow(informers.of(NAMESPACES), self._on_namespace)
+        if self._settings.zone.pods == VERIFIED:
+            self._follow(informers.of(PODS), self._on_pod)
+        if self._settings.nodes_may_ask:
+            self._follow(informers.of(NODES), self._on_node)
+        self._begin(self._sync(), "DNS: the cluster becomes known")
+
+    async def listen(self, host: str, port: int) -> int:
+        """Answer at an address; return the port (0: any); raises ConfigError."""
+        check_host(host)
+        datagrams, streams = open_pair(host, port)
+        bound: int = datagrams.getsockname()[1]
+        shared = (self.responder, self.clients, self.traffic, self._clock)
+        ports = UdpPort(datagrams, *shared), TcpPort(streams, *shared, self._logger)
+        for each in ports:
+            each.start()
+        self._ports += ports
+        if self.forwarder is not None and len(self._ports) == len(ports):
+            self._begin(self.forwarder.probe(), "DNS: do resolvers lead back")
+        return bound
+
+    async def stop(self) -> None:
+        """Answer no more, and follow nothing."""
+        for informer, handler in self._handlers:
+            informer.forget(handler)
+        self._handlers.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for port in self._ports:
+            await port.stop()
+        if self.forwarder is not None:
+            await self.forwarder.close()
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    def _follow(self, informer: Informer, handler: Handler) -> None:
+        informer.on_change(handler)
+        self._handlers.append((informer, handler))
+
+    async def _sync(self) -> None:
+        for informer, _ in self._handlers:
+            await informer.synced()
+        self.responder.is_synced = True
+        self._logger.info("names of the cluster are answered", domain=self._settings.zone.domain)
+
+    # Changes.
+
+    def _on_service(self, old: Object | None, new: Object | None) -> None:
+        now_s = self._clock.now_s()
+        if new is not None:
+            self.responder.changed(self.cluster.put_service(new, now_s))
+        elif old is not None:
+            meta = old["metadata"]
+            key = meta["namespace"], meta["name"]
+            self.cluster.drop_service(key, now_s)
+            self.responder.changed(key)
+
+    def _on_slice(self, old: Object | None, new: Object | None) -> None:
+        now_s = self._clock.now_s()
+        if old is not None and (new is None or service_key(old) != service_key(new)):
+            self.responder.changed(self.cluster.drop_slice(old, now_s))
+        if new is not None:
+            self.responder.changed(self.cluster.put_slice(new, now_s))
+
+    def _on_namespace(self, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            self.cluster.drop_namespace(old["metadata"]["name"])
+        elif old is None and new is not None:
+            self.cluster.put_namespace(new["metadata"]["name"])
+        self.responder.changed(None)
+
+    def _on_pod(self, old: Object | None, new: Object | None) -> None:
+        before, after = _addresses(old), _addresses(new)
+        if before == after:
+            return
+        shown = new or old or {}
+        meta = shown["metadata"]
+        self.cluster.drop_pod(meta["namespace"], meta["name"], before)
+        self.cluster.put_pod(meta["namespace"], meta["name"], after)
+        self.responder.changed(None)
+
+    def _on_node(self, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            name, networks = new["metadata"]["name"], networks_of(new)
+            if self._nodes.get(name) == networks:
+                return
+            self._nodes[name] = networks
+        elif old is not None:
+            self._nodes.pop(old["metadata"]["name"], None)
+        self.clients.add(network for each in self._nodes.values() for network in each)
+
+
+def networks_of(node: Object) -> tuple[Network, ...]:
+    """Return the addresses of a node, and those of its pods."""
+    given = [*(node.get("spec", {}).get("podCIDRs") or ())]
+    for each in node.get("status", {}).get("addresses") or ():
+        try:
+            given.append(str(ip_address(each["address"])))
+        except ValueError:
+            continue  # a name
+    return tuple(ip_network(each, strict=False) for each in given)
+
+
+def _addresses(pod: Object | None) -> list[str]:
+    status = (pod or {}).get("status") or {}
+    if status.get("phase") in _ENDED:
+        return []
+    return [each["ip"] for each in status.get("podIPs") or () if each.get("ip")]
