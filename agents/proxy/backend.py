@@ -1,0 +1,42 @@
+"""What makes true what is served: the interface of the modes."""
+
+from typing import Protocol
+
+from kvstack.agents.proxy.cluster_view import Changes, ClusterView
+
+
+class BackendError(Exception):
+    """What is served could not be made true; it is tried again."""
+
+
+class Backend(Protocol):
+    """One family on one node."""
+
+    @property
+    def mode(self) -> str:
+        """As `/proxyMode` tells it."""
+        ...
+
+    async def write(self, changes: Changes, view: ClusterView) -> None:
+        """Make changes true, after all was written once; raises BackendError."""
+        ...
+
+    async def write_all(self, view: ClusterView) -> None:
+        """Make all of it true, whatever is there now; raises BackendError."""
+        ...
+
+    def use_service_ranges(self, ranges: tuple[str, ...]) -> bool:
+        """Take the ranges of cluster IPs; return whether all is to be written for it."""
+        ...
+
+    async def is_there(self) -> bool:
+        """Whether what was written is still there, as far as a cheap look tells."""
+        ...
+
+    async def tidy(self) -> None:
+        """Take away what was left because it was too early to; a failure waits for the next."""
+        ...
+
+    async def close(self) -> None:
+        """End; what is left of it is the mode's affair."""
+        ...

@@ -1,0 +1,192 @@
+"""What the table of a family has whatever the Services are: base chains, jumps, sets and maps.
+
+    layout = Layout(4, masquerade_bit=14, local=LocalTraffic(cidrs=("10.244.0.0/16",)))
+    layout.base_chains, layout.chains, layout.sets
+
+Names, types and priorities are kube-proxy's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kvstack.agents.proxy.services import Family
+
+CLUSTER_IPS: Final = "cluster-ips"
+NODE_PORT_IPS: Final = "nodeport-ips"
+HAIRPINS: Final = "hairpin-connections"
+SERVICE_IPS: Final = "service-ips"
+SERVICE_NODE_PORTS: Final = "service-nodeports"
+NO_ENDPOINTS: Final = "no-endpoint-services"
+NO_ENDPOINT_NODE_PORTS: Final = "no-endpoint-nodeports"
+FIREWALL_IPS: Final = "firewall-ips"
+REJECT: Final = "reject-chain"
+CANARY: Final = "nat-prerouting"
+"""A chain that is empty or gone if somebody has flushed the rules of the machine."""
+
+_NEW: Final = "ct state new"
+
+
+class LocalTraffic(NamedTuple):
+    """How traffic of this node's pods is told from other traffic; all empty: it is not."""
+
+    cidrs: tuple[str, ...] = ()
+    bridge: str = ""
+    interface_prefix: str = ""
+
+    def is_local(self, family: Family) -> str:
+        """Return the match of what pods of this node send; empty: unknown."""
+        ranges = self.of(family)
+        if ranges:
+            return f"{ip(family)} saddr {_set(ranges)}"
+        interface = self.bridge or (f"{self.interface_prefix}*" if self.interface_prefix else "")
+        return f'iifname "{interface}"' if interface else ""
+
+    def is_not_local(self, family: Family) -> str:
+        """Return the match of what others send; empty: unknown."""
+        ranges = self.of(family)
+        if ranges:
+            return f"{ip(family)} saddr != {_set(ranges)}"
+        interface = self.bridge or (f"{self.interface_prefix}*" if self.interface_prefix else "")
+        return f'iifname != "{interface}"' if interface else ""
+
+    def of(self, family: Family) -> tuple[str, ...]:
+        """Return the ranges of a family."""
+        return tuple(each for each in self.cidrs if (":" in each) == (family == 6))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The fixed part of a table."""
+
+    family: Family
+    masquerade_bit: int = 14
+    masquerades_all: bool = False
+    local: LocalTraffic = field(default_factory=LocalTraffic)
+    node_ips: tuple[str, ...] | None = ()
+    """Where node ports are served; None: on every local address but loopback."""
+    service_ranges: tuple[str, ...] = ()
+    """Of cluster IPs: what is sent to one that is not given out is dropped."""
+    node_ip: str = ""
+
+    @property
+    def mark(self) -> str:
+        """The bit of packets that leave with the node's address."""
+        return f"{1 << self.masquerade_bit:#010x}"
+
+    @property
+    def set_mark(self) -> str:
+        """The statement that gives a packet the bit."""
+        return f"mark set mark or {self.mark}"
+
+    @property
+    def base_chains(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        """Chain → its hook and its rules."""
+        check, ips = f"{_NEW} jump service-endpoints-check", f"{_NEW} jump cluster-ips-check"
+        ports = f"{_NEW} jump nodeport-endpoints-check"
+        return {
+            "filter-prerouting-pre-dnat": _filter(
+                "prerouting", -110, f"{_NEW} jump firewall-check"
+            ),
+            "filter-output-pre-dnat": _filter("output", -110, f"{_NEW} jump firewall-check"),
+            "filter-input": _filter("input", 0, ports, check),
+            "filter-forward": _filter("forward", 0, check, ips),
+            "filter-output": _filter("output", 0, check, ips),
+            "nat-prerouting": _nat("prerouting", -100, "jump services"),
+            "nat-output": _nat("output", -100, "jump services"),
+            "nat-postrouting": _nat("postrouting", 100, "jump masquerading"),
+        }
+
+    @property
+    def chains(self) -> Mapping[str, tuple[str, ...]]:
+        """Chain → its rules."""
+        x, where = ip(self.family), self._node_port_match
+        target = f"{x} daddr . meta l4proto . th dport vmap"
+        unallocated: tuple[str, ...] = ()
+        if self.service_ranges:
+            unallocated = (
+                f"{x} daddr {_set(self.service_ranges)} drop"
+                ' comment "Drop traffic to unallocated ClusterIPs"',
+            )
+        return {
+            "services": (
+                *self._masquerade_cluster_ips(),
+                f"{target} @{SERVICE_IPS}",
+                f"{self._local_match}{where} meta l4proto . th dport vmap @{SERVICE_NODE_PORTS}",
+            ),
+            "service-endpoints-check": (f"{target} @{NO_ENDPOINTS}",),
+            "nodeport-endpoints-check": (
+                f"{where} meta l4proto . th dport vmap @{NO_ENDPOINT_NODE_PORTS}",
+            ),
+            "cluster-ips-check": (
+                f"{x} daddr @{CLUSTER_IPS} reject"
+                ' comment "Reject traffic to invalid ports of ClusterIPs"',
+                *unallocated,
+            ),
+            "firewall-check": (f"{target} @{FIREWALL_IPS}",),
+            "masquerading": (
+                f"mark and {self.mark} != 0 mark set mark xor {self.mark} masquerade fully-random",
+                f"ct status dnat {x} saddr . {x} daddr . meta l4proto . th dport @{HAIRPINS}"
+                " masquerade fully-random",
+            ),
+            REJECT: ("reject",),
+        }
+
+    @property
+    def sets(self) -> Mapping[str, str]:
+        """Set or map → its declaration."""
+        a = "ipv4_addr" if self.family == 4 else "ipv6_addr"
+        whole = f"map {{ type {a} . inet_proto . inet_service : verdict ; }}"
+        by_port = "map { type inet_proto . inet_service : verdict ; }"
+        found = {
+            CLUSTER_IPS: f"set {{ type {a} ; }}",
+            HAIRPINS: f"set {{ type {a} . {a} . inet_proto . inet_service ; }}",
+            SERVICE_IPS: whole,
+            SERVICE_NODE_PORTS: by_port,
+            NO_ENDPOINTS: whole,
+            NO_ENDPOINT_NODE_PORTS: by_port,
+            FIREWALL_IPS: whole,
+        }
+        if self.node_ips is not None:
+            found[NODE_PORT_IPS] = f"set {{ type {a} ; }}"
+        return found
+
+    @property
+    def _local_match(self) -> str:
+        return "" if self.node_ips is not None else "fib daddr type local "
+
+    @property
+    def _node_port_match(self) -> str:
+        x = ip(self.family)
+        if self.node_ips is not None:
+            return f"{x} daddr @{NODE_PORT_IPS}"
+        return f"{x} daddr != {'127.0.0.0/8' if self.family == 4 else '::1'}"
+
+    def _masquerade_cluster_ips(self) -> tuple[str, ...]:
+        to = f"{ip(self.family)} daddr @{CLUSTER_IPS}"
+        if self.masquerades_all:
+            return (f'{to} {self.set_mark} comment "masquerade all clusterIP traffic"',)
+        others = self.local.is_not_local(self.family)
+        if not others:
+            return ()
+        return (
+            f"{to} {others} {self.set_mark}"
+            ' comment "masquerade clusterIP traffic from outside cluster"',
+        )
+
+
+def ip(family: Family) -> str:
+    """Return the name of a family in rules, which is also that of its table."""
+    return "ip" if family == 4 else "ip6"
+
+
+def _filter(hook: str, priority: int, *rules: str) -> tuple[str, tuple[str, ...]]:
+    return f"type filter hook {hook} priority {priority} ;", rules
+
+
+def _nat(hook: str, priority: int, *rules: str) -> tuple[str, tuple[str, ...]]:
+    return f"type nat hook {hook} priority {priority} ;", rules
+
+
+def _set(members: tuple[str, ...]) -> str:
+    return f"{{ {', '.join(members)} }}"

@@ -1,0 +1,314 @@
+"""A proxy of its own process: its node, its backends, its pages.
+
+serving = Serving(api, recorder, "node-1", configuration, clock, log)
+await serving.start()       waits for the node, then serves
+await serving.ended()       raises ConfigError when all is to begin anew
+await serving.stop()
+"""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from random import SystemRandom
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES
+from kvstack.agents.client.informer import Informer
+from kvstack.agents.client.resource_type import ResourceType
+from kvstack.agents.client.series_recorder import SeriesRecorder
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.proxy.backend import Backend
+from kvstack.agents.proxy.configuration import seconds
+from kvstack.agents.proxy.nftables import program
+from kvstack.agents.proxy.nftables.backend import MODE as NFTABLES
+from kvstack.agents.proxy.nftables.backend import NftBackend, machine_lock
+from kvstack.agents.proxy.nftables.layout import Layout, LocalTraffic
+from kvstack.agents.proxy.nftables.ruleset import Ruleset
+from kvstack.agents.proxy.node_addresses import node_port_ips
+from kvstack.agents.proxy.pages import HealthPages, MetricsPages
+from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
+from kvstack.agents.proxy.services import HEADLESS, PROXY_NAME, Family, PortName
+from kvstack.agents.proxy.userspace.backend import MODE as USERSPACE
+from kvstack.agents.proxy.userspace.backend import UserspaceBackend
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstore.errors import KvstoreError
+from kvstore.http.serving.listeners import Listener
+from kvstore.http.serving.server import HttpServer
+
+Object: TypeAlias = dict[str, Any]
+
+NODE_S: Final = 30.0
+"""So long the node is waited for, before loopback is taken for its address."""
+RANGE_S: Final = 300.0
+"""So long the node's range of pods is waited for, where it is asked for."""
+_FAMILIES: Final[tuple[Family, ...]] = (4, 6)
+_LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
+
+
+def clean_up() -> None:
+    """Take the tables away that a proxy has left; raises ConfigError."""
+    problem = program.problem()
+    if problem:
+        raise ConfigError(problem)
+    for family in _FAMILIES:
+        try:
+            program.apply(Ruleset(Layout(family)).delete)
+        except program.NftError as error:
+            raise ConfigError(str(error)) from error
+
+
+class Serving:
+    """Serves the Services of a cluster on one node."""
+
+    def __init__(
+        self,
+        api: Api,
+        recorder: SeriesRecorder,
+        node: str,
+        configuration: Object,
+        clock: Clock,
+        logger: Logger,
+    ) -> None:
+        """Serve nothing yet."""
+        self._api = api
+        self._recorder = recorder
+        self._node = node
+        self._told = configuration
+        self._clock = clock
+        self._logger = logger
+        self._running = AsyncExitStack()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._known: tuple[list[str], list[str]] = ([], [])  # addresses, ranges of pods
+        self._tasks: list[asyncio.Task[None]] = []
+        self.proxier: Proxier | None = None
+
+    async def start(self) -> None:
+        """Return once Services are served; raises ConfigError."""
+        nodes = self._follow(NODES, fields=f"metadata.name={self._node}")
+        await nodes.synced()
+        node = await self._await_node(nodes)
+        self._known = (_addresses(node), _ranges(node))
+        backends = await asyncio.to_thread(self._backends, node)
+        sources = Sources(
+            self._follow(SERVICES, labels=f"!{PROXY_NAME}", fields="spec.clusterIP!=None"),
+            self._follow(ENDPOINT_SLICES, labels=f"!{HEADLESS}"),
+            nodes,
+            self._follow(SERVICE_CIDRS),
+        )
+        options = ProxierOptions(
+            self._node, seconds(self._told, "minSyncPeriod"), seconds(self._told, "syncPeriod")
+        )
+        proxier = Proxier(
+            sources,
+            options,
+            backends,
+            self._clock,
+            self._logger,
+            on_check_failure=self._tell_check,
+        )
+        self.proxier = proxier
+        self._running.push_async_callback(proxier.close)
+        await self._serve_pages(proxier)
+        await proxier.start()
+        self._spawn(proxier.run(), "proxier")
+        nodes.on_change(self._on_node)
+        self._recorder.record(self._reference(node), "Normal", "Starting", "StartKubeProxy", "")
+        self._logger.info("Services are served", node=self._node, mode=proxier.mode)
+
+    async def ended(self) -> None:
+        """Wait until it must begin anew; raises ConfigError."""
+        await asyncio.shield(self._failed)
+
+    async def stop(self) -> None:
+        """End; rules stay."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._running.aclose()
+        if self._failed.done():
+            self._failed.exception()
+        else:
+            self._failed.cancel()
+
+    def _follow(self, resource: ResourceType, *, labels: str = "", fields: str = "") -> Informer:
+        informer = Informer(
+            self._api,
+            resource,
+            self._clock,
+            SystemRandom().random,
+            self._logger,
+            labels=labels,
+            fields=fields,
+        )
+        self._spawn(informer.run(), f"informer of {resource}")
+        return informer
+
+    def _spawn(self, work: Any, name: str) -> None:  # noqa: ANN401
+        def tell(task: asyncio.Task[None]) -> None:
+            if task.cancelled() or self._failed.done():
+                return
+            self._failed.set_exception(ConfigError(f"{name} ended: {task.exception()!r}"))
+
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(tell)
+        self._tasks.append(task)
+
+    async def _await_node(self, nodes: Informer) -> Object:
+        """Return the node, once it has what is needed of it; {}: there is none."""
+        needs_range = self._told["detectLocalMode"] == "NodeCIDR"
+        found = await self._await_that(nodes, NODE_S, _addresses)
+        if needs_range:
+            found = await self._await_that(nodes, RANGE_S, _ranges)
+            if not _ranges(found):
+                text = f'timeout waiting for PodCIDR allocation on node "{self._node}"'
+                raise ConfigError(text)
+        if not found:
+            self._logger.warning("the node is not in the API", node=self._node)
+        return found
+
+    async def _await_that(self, nodes: Informer, wait_s: float, is_there: Any) -> Object:  # noqa: ANN401
+        changed = asyncio.Event()
+
+        def hear(_old: Object | None, _new: Object | None) -> None:
+            changed.set()
+
+        nodes.on_change(hear)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while not is_there(nodes.store.get(self._node) or {}):
+                        changed.clear()
+                        await changed.wait()
+        finally:
+            nodes.forget(hear)
+        return nodes.store.get(self._node) or {}
+
+    def _backends(self, node: Object) -> dict[Family, Backend]:
+        """Return what serves each family that the node has; raises ConfigError."""
+        ips = self._node_ips(node)
+        mode = self._told["mode"]
+        problem = "it was asked for" if mode == USERSPACE else program.problem()
+        if not problem:
+            try:
+                self._running.enter_context(machine_lock(takes_over=True))
+            except OSError as error:
+                raise ConfigError(f"the rules cannot be locked: {error}") from error
+            return {family: self._tables(family, ip, node) for family, ip in ips.items()}
+        if mode == NFTABLES:
+            raise ConfigError(f"mode nftables: {problem}")
+        self._logger.warning(
+            "no cluster IP is served, but node ports are: no rules are written", reason=problem
+        )
+        return {
+            family: UserspaceBackend(tuple(dict.fromkeys((ip, _LOOPBACK[family]))), self._logger)
+            for family, ip in ips.items()
+        }
+
+    def _tables(self, family: Family, node_ip: str, node: Object) -> Backend:
+        rules, detect = self._told["nftables"], self._told["detectLocal"]
+        how = self._told["detectLocalMode"]
+        cidrs = _ranges(node) if how == "NodeCIDR" else self._told["clusterCIDR"].split(",")
+        by_range = how in ("NodeCIDR", "ClusterCIDR")
+        local = LocalTraffic(
+            tuple(filter(None, cidrs)) if by_range else (),
+            detect["bridgeInterface"] if how == "BridgeInterface" else "",
+            detect["interfaceNamePrefix"] if how == "InterfaceNamePrefix" else "",
+        )
+        try:
+            places = node_port_ips(self._told["nodePortAddresses"], node_ip, family)
+        except OSError as error:
+            raise ConfigError(f"addresses of this machine: {error}") from error
+        layout = Layout(
+            family,
+            rules["masqueradeBit"],
+            rules["masqueradeAll"],
+            local,
+            places,
+            node_ip=node_ip,
+        )
+        return NftBackend(layout, self._logger, leaves_rules=True)
+
+    def _node_ips(self, node: Object) -> dict[Family, str]:
+        """Return the families that are served, and the node's address in each."""
+        told = self._told["bindAddress"]
+        every = _addresses(node)
+        if told not in ("", "0.0.0.0", "::"):
+            every = [told, *every]
+        found: dict[Family, str] = {}
+        for family in _FAMILIES:
+            own = [each for each in every if (":" in each) == (family == 6)]
+            if own:
+                found[family] = own[0]
+        return found or {4: _LOOPBACK[4]}
+
+    async def _serve_pages(self, proxier: Proxier) -> None:
+        health = HealthPages(proxier)
+        metrics = MetricsPages(proxier, health, self._told)
+        for field, handle, reason in (
+            ("healthzBindAddress", health.handle, "FailedToStartProxierHealthcheck"),
+            ("metricsBindAddress", metrics.handle, "FailedToStartMetricServer"),
+        ):
+            place = self._told[field]
+            if not place or place.endswith(":0"):
+                continue
+            server = HttpServer([Listener(f"http://{place}")], handle)
+            try:
+                await server.start()
+            except (KvstoreError, OSError) as error:
+                if self._told["bindAddressHardFail"]:
+                    raise ConfigError(f"{field}: {place}: {error}") from error
+                self._logger.error("a page is not served", address=place, reason=str(error))
+                about = self._reference({})
+                self._recorder.record(about, "Warning", reason, "StartKubeProxy", str(error))
+                continue
+            self._running.push_async_callback(server.stop)
+
+    def _on_node(self, old: Object | None, new: Object | None) -> None:
+        """End when the node is another one than what the rules are for."""
+        if self._failed.done():
+            return
+        if new is None:
+            self._failed.set_exception(ConfigError(f"node {self._node} was deleted"))
+            return
+        addresses, ranges = self._known
+        if addresses and _addresses(new) != addresses:
+            self._failed.set_exception(
+                ConfigError(f"addresses of node {self._node} changed: {_addresses(new)}")
+            )
+        elif self._told["detectLocalMode"] == "NodeCIDR" and _ranges(new) != ranges:
+            self._failed.set_exception(
+                ConfigError(f"ranges of pods of node {self._node} changed: {_ranges(new)}")
+            )
+
+    def _tell_check(self, name: PortName, port: int, reason: str) -> None:
+        about = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"namespace": name.namespace, "name": name.service},
+        }
+        text = (
+            f'node {self._node} failed to start healthcheck "{name.namespace}/{name.service}"'
+            f" on port {port}: {reason}"
+        )
+        self._recorder.record(about, "Warning", "FailedToStartServiceHealthcheck", "Listen", text)
+
+    def _reference(self, node: Object) -> Object:
+        meta = {"name": self._node, "uid": (node.get("metadata") or {}).get("uid", self._node)}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+
+
+def _addresses(node: Object) -> list[str]:
+    """Return the addresses of a node, the internal ones first."""
+    every = (node.get("status") or {}).get("addresses") or ()
+    return [
+        each["address"]
+        for kind in ("InternalIP", "ExternalIP")
+        for each in every
+        if each["type"] == kind
+    ]
+
+
+def _ranges(node: Object) -> list[str]:
+    spec = node.get("spec") or {}
+    return list(spec.get("podCIDRs") or filter(None, [spec.get("podCIDR")]))

@@ -1,0 +1,236 @@
+"""Connections and packets that are passed on to endpoints.
+
+    relay = TcpRelay(balancer, limits); await relay.listen("127.0.0.1", 30080)
+
+An endpoint that does not take a connection is passed over for the next one. Of UDP each client has
+a socket of its own, until nothing has come for a while.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from typing_extensions import override
+
+from kvstack.agents.proxy.endpoints import Endpoint
+from kvstack.agents.proxy.userspace.balancer import Balancer
+
+_PIECE_BYTES: Final = 64 << 10
+_DIAL_S: Final = (0.25, 0.5, 1.0, 2.0)
+CONNECTIONS_MAX: Final = 4_000
+"""Of all relays of a process; what comes beyond is refused."""
+CLIENTS_MAX: Final = 500
+"""Of one port of UDP at once; packets of others are dropped."""
+_IDLE_S: Final = 10.0
+_RESET: Final = struct.pack("ii", 1, 0)
+
+
+class Relay(Protocol):
+    """One address and port that is passed on."""
+
+    async def listen(self, host: str, port: int) -> None:
+        """Begin; raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """Take no more; connections go on."""
+        ...
+
+
+class Room:
+    """How many connections a process may have yet."""
+
+    def __init__(self) -> None:
+        """Have none."""
+        self.used = 0
+
+
+class TcpRelay(Relay):
+    """Passes connections on."""
+
+    def __init__(
+        self, balancer: Balancer, room: Room, may: Callable[[str], bool] = lambda client: True
+    ) -> None:
+        """may: whether a client (its address) is let in."""
+        self._balancer = balancer
+        self._room = room
+        self._may = may
+        self._server: asyncio.Server | None = None
+
+    @override
+    async def listen(self, host: str, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, host, port, limit=_PIECE_BYTES)
+
+    @override
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = writer.get_extra_info("peername")[0]
+        if self._room.used >= CONNECTIONS_MAX or not self._may(client):
+            _reset(writer)
+            return
+        self._room.used += 1
+        try:
+            found = await self._dial(client)
+            if found is None:
+                _reset(writer)
+                return
+            other_reader, other_writer = found
+            await asyncio.gather(_copy(reader, other_writer), _copy(other_reader, writer))
+            for each in (writer, other_writer):
+                each.close()
+        finally:
+            self._room.used -= 1
+
+    async def _dial(self, client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Connect to the first endpoint that takes it; None: none does."""
+        now_s = time.monotonic()
+        for endpoint, wait_s in zip(self._balancer.next(client, now_s), _DIAL_S, strict=False):
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    found = await asyncio.open_connection(
+                        endpoint.ip, endpoint.port, limit=_PIECE_BYTES
+                    )
+                self._balancer.took(client, endpoint, now_s)
+                return found
+        return None
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass one direction on; its end is passed on, too, and a break ends both."""
+    try:
+        while data := await reader.read(_PIECE_BYTES):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+    except OSError:
+        writer.transport.abort()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        own = writer.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
+
+
+class UdpRelay(Relay, asyncio.DatagramProtocol):
+    """Passes packets on."""
+
+    def __init__(
+        self, balancer: Balancer, may: Callable[[str], bool] = lambda client: True
+    ) -> None:
+        """may: whether a client (its address) is let in."""
+        self._balancer = balancer
+        self._may = may
+        self._own: asyncio.DatagramTransport | None = None
+        self._clients: dict[tuple[str, int], _Client | None] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+
+    @override
+    async def listen(self, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._own, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
+
+    @override
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.close()
+        for each in list(self._clients.values()):
+            if each is not None:
+                each.end()
+
+    @override
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        known = self._clients.get(addr)
+        if known is not None:
+            known.send(data)
+        elif addr in self._clients or not self._may(addr[0]):
+            return
+        elif len(self._clients) < CLIENTS_MAX:
+            self._clients[addr] = None
+            task = asyncio.get_running_loop().create_task(self._open(addr, data))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, addr: tuple[str, int], data: bytes) -> None:
+        now_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        for endpoint in self._balancer.next(addr[0], now_s)[:1]:
+            try:
+                client = await self._connect(loop, endpoint, addr)
+            except OSError:
+                break
+            self._balancer.took(addr[0], endpoint, now_s)
+            self._clients[addr] = client
+            client.send(data)
+            return
+        del self._clients[addr]
+
+    async def _connect(
+        self, loop: asyncio.AbstractEventLoop, endpoint: Endpoint, addr: tuple[str, int]
+    ) -> "_Client":
+        own = self._own
+        assert own is not None, "packets come once it listens"
+        _, client = await loop.create_datagram_endpoint(
+            lambda: _Client(own, addr, lambda: self._clients.pop(addr, None)),
+            remote_addr=(endpoint.ip, endpoint.port),
+        )
+        return client
+
+
+class _Client(asyncio.DatagramProtocol):
+    """The way to an endpoint, for one client."""
+
+    def __init__(
+        self,
+        back: asyncio.DatagramTransport,
+        addr: tuple[str, int],
+        on_end: Callable[[], object],
+    ) -> None:
+        self._back = back
+        self._addr = addr
+        self._on_end = on_end
+        self._transport: asyncio.DatagramTransport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)  # it is no subclass
+        self._wait()
+
+    @override
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._wait()
+        if not self._back.is_closing():
+            self._back.sendto(data, self._addr)
+
+    @override
+    def error_received(self, exc: Exception) -> None:
+        self.end()  # nobody listens there: the next packet chooses anew
+
+    def send(self, data: bytes) -> None:
+        """Send a packet to the endpoint."""
+        self._wait()
+        if self._transport is not None:
+            self._transport.sendto(data)
+
+    def end(self) -> None:
+        """Pass nothing on any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.close()
+        self._on_end()
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(_IDLE_S, self.end)
