@@ -1,0 +1,87 @@
+"""Answers of the APIs of metrics: JSON, and Tables for clients that ask for them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import orjson
+
+from kvstack.apimachinery.objects.status import ApiError, not_acceptable
+
+Object: TypeAlias = dict[str, Any]
+
+JSON: Final = "application/json"
+_JSON_LIKE: Final = frozenset((JSON, "*/*", "application/*"))
+_ACCEPT_MAX: Final = 4096
+
+
+OBJECTS_MANY: Final = 1_000
+"""Lists of more objects are made in a thread, so that nobody else waits for them."""
+
+
+class MetricsApi(Protocol):
+    """Answers requests."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether an answer may take long; it may be made in a thread."""
+        ...
+
+    def answer(
+        self, method: str, path: str, query: Mapping[str, Sequence[str]], accept: str, /
+    ) -> "Answered":
+        """Answer a request of somebody who may read what is asked for."""
+        ...
+
+
+async def answered(
+    api: MetricsApi, method: str, path: str, query: Mapping[str, Sequence[str]], accept: str
+) -> "Answered":
+    """Return the answer of an API, made where it keeps nobody waiting."""
+    if api.is_large:
+        return await asyncio.to_thread(api.answer, method, path, query, accept)
+    return api.answer(method, path, query, accept)
+
+
+class Answered(NamedTuple):
+    """What is answered, whole."""
+
+    code: int
+    content_type: str
+    body: bytes
+
+
+class Accepted(NamedTuple):
+    """What a client takes."""
+
+    table_version: str = ""
+    """Of meta.k8s.io, if it wants Tables."""
+    include: str = "Metadata"
+    """What the rows of a Table hold."""
+
+
+def answer(obj: Object, code: int = 200) -> Answered:
+    """Return an object as an answer."""
+    return Answered(code, JSON, orjson.dumps(obj) + b"\n")
+
+
+def refusal(error: ApiError) -> Answered:
+    """Return an error as an answer."""
+    return answer(error.status, error.code)
+
+
+def accepted(header: str, include: str = "") -> Accepted:
+    """Return what an Accept header asks for, in its order; raises ApiError for nothing we have."""
+    clauses = [] if not header else header[:_ACCEPT_MAX].split(",")
+    for clause in clauses:
+        media_type, *given = (each.strip() for each in clause.split(";"))
+        parameters = dict(each.partition("=")[::2] for each in given)
+        if media_type not in _JSON_LIKE:
+            continue
+        if parameters.get("as") == "Table" and parameters.get("g", "meta.k8s.io") == "meta.k8s.io":
+            return Accepted(parameters.get("v", "v1"), include or "Metadata")
+        if "as" not in parameters:
+            return Accepted()
+    if clauses:
+        raise not_acceptable(f"only the following media types are accepted: {JSON}")
+    return Accepted()

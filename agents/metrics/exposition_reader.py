@@ -1,0 +1,96 @@
+"""Reads the text format of Prometheus (0.0.4), from whoever sends it.
+
+    for sample in read(text): …      Sample(name, labels, value, time_ms)
+
+What is too long, or no sample at all, is a ReadingError that names the line. Comments are passed
+over. A NaN is a value like any other.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+LINE_MAX: Final = 16 << 10
+LABELS_MAX: Final = 64
+SAMPLES_MAX: Final = 200_000
+
+_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,?)')
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPED: Final = {"n": "\n"}
+_SHOWN: Final = 80
+
+
+class ReadingError(Exception):
+    """What was sent cannot be read."""
+
+
+class Sample(NamedTuple):
+    """One value of a metric."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+    time_ms: int | None
+    """Since 1970; None: it was measured when it was asked for."""
+
+
+def read(text: str, wanted: frozenset[str] | None = None) -> Iterator[Sample]:
+    """Give the samples of a page; wanted: the names that count, None: all. Raises ReadingError."""
+    count = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line or line[0] == "#" or line.isspace():
+            continue
+        if len(line) > LINE_MAX:
+            raise ReadingError(f"line {number} has {len(line)} characters, more than {LINE_MAX}")
+        count += 1
+        if count > SAMPLES_MAX:
+            raise ReadingError(f"there are more than {SAMPLES_MAX} samples")
+        found = _NAME.match(line)
+        if found is None:
+            raise _error(number, line)
+        if wanted is None or found[0] in wanted:
+            yield _sample(number, line, found)
+
+
+def _sample(number: int, line: str, name: re.Match[str]) -> Sample:
+    labels: dict[str, str] = {}
+    at = name.end()
+    if line[at : at + 1] == "{":
+        labels, at = _labels(number, line, at + 1)
+    parts = line[at:].split()
+    if len(parts) not in (1, 2):
+        raise _error(number, line)
+    try:
+        value = float(parts[0])
+        time_ms = int(parts[1]) if len(parts) == 2 else None
+    except ValueError:
+        raise _error(number, line) from None
+    return Sample(name[0], labels, value, time_ms)
+
+
+def _labels(number: int, line: str, at: int) -> tuple[dict[str, str], int]:
+    """Return the labels, and where they end."""
+    found: dict[str, str] = {}
+    is_next = True
+    while line[at : at + 1] != "}":
+        label = _LABEL.match(line, at) if is_next else None
+        if label is None:
+            if is_next and line[at:].lstrip().startswith("}"):  # a comma may come last
+                at = line.index("}", at)
+                break
+            raise _error(number, line)
+        if len(found) == LABELS_MAX:
+            raise ReadingError(f"line {number} has more than {LABELS_MAX} labels")
+        text = label[2]
+        found[label[1]] = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+        at, is_next = label.end(), bool(label[3])
+    return found, at + 1
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return _ESCAPED.get(found[1], found[1])
+
+
+def _error(number: int, line: str) -> ReadingError:
+    return ReadingError(f"line {number} is no sample: {line[:_SHOWN]!r}")

@@ -1,0 +1,49 @@
+"""Fetches a page of a kubelet or pod: one connection, one GET, and no more than was agreed.
+
+    address = ServerAddress("10.0.0.7", 10250, context)
+    body = await fetch(address, "/metrics/resource", headers, bytes_max)
+
+The other side may be anybody: it gets no redirect followed, and no more bytes or headers taken than
+the limits say. How long it may take is the caller's `asyncio.timeout`.
+"""
+
+import ssl
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvstack.agents.metrics.collector import UnreadableError
+from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.dialling import addresses_of, dial, secured
+from kvstack.component.http.request_head import head_lines
+from kvstack.component.http.single import ask_on
+from kvstack.component.net.hosts import join_host_port
+
+
+class ServerAddress(NamedTuple):
+    """Where a page is."""
+
+    host: str
+    port: int
+    context: ssl.SSLContext | None = None
+    """None: no TLS."""
+
+
+async def fetch(
+    address: ServerAddress, target: str, headers: Sequence[tuple[str, str]], bytes_max: int
+) -> str:
+    """Return the text of a page; raises UnreadableError."""
+    shown = join_host_port(address.host, address.port)
+    lines = head_lines((("Connection", "close"), *headers))
+    try:
+        sock = await dial(await addresses_of(address.host, address.port))
+        if address.context is not None:
+            sock = await secured(sock, address.context, address.host)
+    except (OSError, ValueError) as error:  # ValueError: what is no name of a host
+        raise UnreadableError(f"{shown}: {error}") from error
+    try:
+        async with await ask_on(sock, "GET", target, shown, lines) as answer:
+            if answer.code != 200:
+                raise UnreadableError(f"{shown}{target} answers {answer.code}")
+            return (await answer.body(bytes_max)).decode("utf-8", "replace")
+    except (AnswerError, OSError) as error:
+        raise UnreadableError(f"{shown}{target}: {error}") from error

@@ -1,0 +1,91 @@
+"""Reads /metrics/resource of kubelets.
+
+    kubelets = Kubelets(KubeletOptions(cert_file, key_file, ca_file), clock)
+    reading = await kubelets.read(node)
+
+Where a kubelet is says its node's status. It is shown a client certificate, or a bearer token. The
+path is always the same, whatever the node says, since the node may lead to an address that is not
+its own.
+"""
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.metrics.collector import UnreadableError
+from kvstack.agents.metrics.exposition_reader import ReadingError
+from kvstack.agents.metrics.http_pages import ServerAddress, fetch
+from kvstack.agents.metrics.readings import Reading, read_resource_page
+from kvstack.component.http.tls import KeyPair, client_context, read_bundle
+
+Object: TypeAlias = dict[str, Any]
+
+_PATH: Final = "/metrics/resource"
+_BYTES_MAX: Final = 16 << 20
+_PORT: Final = 10250
+_PORT_MAX: Final = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletOptions:
+    """How kubelets are reached; files, empty: none."""
+
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    """Empty: any kubelet is believed."""
+    token: Callable[[], str] | None = None
+    """Returns the bearer token that is shown."""
+    address_types: Sequence[str] = ("InternalIP", "Hostname")
+    """Of which the first that a node has is used."""
+    port: int = 0
+    """0: as the node says."""
+
+
+class Kubelets:
+    """Reads them."""
+
+    def __init__(self, options: KubeletOptions, clock: Clock) -> None:
+        """Read no files yet."""
+        self._options = options
+        self._clock = clock
+
+    async def read(self, node: Object) -> Reading:
+        """Return what a node tells; raises UnreadableError."""
+        host, port = address_of(node, self._options)
+        headers = []
+        if self._options.token is not None:
+            headers.append(("Authorization", f"Bearer {self._options.token()}"))
+        try:
+            context = self._context()
+        except ValueError as error:
+            raise UnreadableError(f"the certificates for kubelets: {error}") from error
+        now_ms = int(self._clock.now_s() * 1000)
+        text = await fetch(ServerAddress(host, port, context), _PATH, headers, _BYTES_MAX)
+        try:
+            return read_resource_page(text, now_ms)
+        except ReadingError as error:
+            raise UnreadableError(f"{host}:{port}{_PATH}: {error}") from error
+
+    def _context(self) -> ssl.SSLContext:
+        """Return the settings of TLS; files are read anew, as they are renewed."""
+        options = self._options
+        ca = read_bundle(options.ca_file)
+        shown = KeyPair(options.cert_file, options.key_file)
+        return client_context(ca, cert=shown, insecure=not options.ca_file)
+
+
+def address_of(node: Object, options: KubeletOptions) -> tuple[str, int]:
+    """Return where the kubelet of a node is; raises UnreadableError."""
+    status = node.get("status") or {}
+    addresses = {each["type"]: each["address"] for each in status.get("addresses") or ()}
+    host = next((addresses[each] for each in options.address_types if each in addresses), "")
+    if not host:
+        raise UnreadableError(f"the node has no address of type {', '.join(options.address_types)}")
+    endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+    port = options.port or endpoint.get("Port") or _PORT
+    if not 0 < port <= _PORT_MAX:
+        raise UnreadableError(f"port {port} of the kubelet: a number from 1 to {_PORT_MAX}")
+    return host, port

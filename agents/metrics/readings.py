@@ -1,0 +1,96 @@
+"""What one kubelet tells of its node and containers at a time.
+
+    reading = read_resource_page(text, now_ms)      of /metrics/resource
+    reading.node.cpu_ns, reading.containers[0].memory_bytes
+
+Times are milliseconds since 1970, amounts of CPU the nanoseconds of cores that were used since a
+container started or its node did. Containers of one pod follow one another.
+"""
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Final, NamedTuple
+
+from kvstack.agents.metrics.exposition_reader import ReadingError, read
+
+CONTAINERS_MAX: Final = 20_000
+"""Of one node."""
+
+_NODE_CPU: Final = "node_cpu_usage_seconds_total"
+_NODE_MEMORY: Final = "node_memory_working_set_bytes"
+_CPU: Final = "container_cpu_usage_seconds_total"
+_MEMORY: Final = "container_memory_working_set_bytes"
+_STARTED: Final = "container_start_time_seconds"
+_WANTED: Final = frozenset((_NODE_CPU, _NODE_MEMORY, _CPU, _MEMORY, _STARTED))
+_LARGEST: Final = 1e18
+
+
+class Usage(NamedTuple):
+    """What was used at a time; an amount of 0 is not known."""
+
+    time_ms: int
+    started_ms: int
+    """0: it is not known."""
+    cpu_ns: int
+    memory_bytes: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether both amounts are known."""
+        return self.cpu_ns > 0 and self.memory_bytes > 0
+
+
+class ContainerUsage(NamedTuple):
+    """What a container used."""
+
+    namespace: str
+    pod: str
+    container: str
+    usage: Usage
+
+
+class Reading(NamedTuple):
+    """What a kubelet tells."""
+
+    node: Usage
+    containers: Sequence[ContainerUsage]
+
+
+class _Samples:
+    """What is known so far of a container, or of the node."""
+
+    __slots__ = ("cpu_ns", "memory_bytes", "started_ms", "time_ms")
+
+    def __init__(self) -> None:
+        self.cpu_ns = self.memory_bytes = self.started_ms = self.time_ms = 0
+
+    def usage(self, now_ms: int) -> Usage:
+        return Usage(self.time_ms or now_ms, self.started_ms, self.cpu_ns, self.memory_bytes)
+
+
+def read_resource_page(text: str, now_ms: int) -> Reading:
+    """Return what /metrics/resource tells; now_ms: when it was asked for. Raises ReadingError."""
+    node = _Samples()
+    containers: dict[tuple[str, str, str], _Samples] = {}
+    for name, labels, value, time_ms in read(text, _WANTED):
+        if not isfinite(value) or not 0 <= value <= _LARGEST:
+            raise ReadingError(f"{name} is {value}, which is no amount")
+        told = node
+        if name not in (_NODE_CPU, _NODE_MEMORY):
+            key = tuple(labels.get(each, "") for each in ("namespace", "pod", "container"))
+            assert len(key) == 3
+            if key not in containers and len(containers) == CONTAINERS_MAX:
+                raise ReadingError(f"there are more than {CONTAINERS_MAX} containers")
+            told = containers.setdefault(key, _Samples())
+        if name == _STARTED:
+            told.started_ms = int(value * 1000)
+            continue
+        if time_ms is not None:
+            told.time_ms = time_ms
+        if name in (_NODE_CPU, _CPU):
+            told.cpu_ns = int(value * 1e9)
+        else:
+            told.memory_bytes = int(value)
+    found = [ContainerUsage(*key, told.usage(now_ms)) for key, told in containers.items()]
+    found.sort(key=lambda each: each[:2])  # stable: containers stay in their order
+    return Reading(node.usage(now_ms), found)

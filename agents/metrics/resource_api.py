@@ -1,0 +1,279 @@
+"""metrics.k8s.io: what nodes and pods use now.
+
+    api = ResourceApi(points, nodes, pods, clock)
+    api.answer("GET", "/apis/metrics.k8s.io/v1/namespaces/default/pods", {}, "application/json")
+
+    /apis/metrics.k8s.io/VERSION[/openapi]         the resources
+    …/nodes[/NAME]                                 NodeMetrics
+    …/pods, …/namespaces/NAMESPACE/pods[/NAME]     PodMetrics
+
+Both versions have the same objects. Labels are those of the node or pod, and selectors choose by
+them. What exists but is not measured yet is left out of lists; a pod counts as measured by its own
+node alone, whatever other nodes tell of a pod of its name. Whether the client may read it was
+decided before.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.object_store import ObjectStore
+from kvstack.agents.client.timing import Clock, time_text
+from kvstack.agents.metrics.answers import (
+    OBJECTS_MANY,
+    Accepted,
+    Answered,
+    accepted,
+    answer,
+    refusal,
+)
+from kvstack.agents.metrics.documents import NODES, PODS, MetricsGroup, Served
+from kvstack.agents.metrics.points import PodRate, Points, Rate
+from kvstack.apimachinery.objects import durations, fields, labels, quantity, status
+from kvstack.apimachinery.objects.fields import FieldSelectorError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.labels import SelectorError
+from kvstack.apimachinery.objects.status import ApiError
+
+Object: TypeAlias = dict[str, Any]
+Query: TypeAlias = Mapping[str, Sequence[str]]
+
+GROUP: Final = "metrics.k8s.io"
+GROUPS: Final = tuple(MetricsGroup(GROUP, each, (NODES, PODS)) for each in ("v1", "v1beta1"))
+_BY_VERSION: Final = {each.version: each for each in GROUPS}
+_NODE_METRICS: Final = GroupResource(GROUP, "nodemetrics")
+_POD_METRICS: Final = GroupResource(GROUP, "podmetrics")
+_RESOURCES: Final = frozenset(("nodes", "pods"))
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_FIELDS: Final = frozenset(("metadata.name", "metadata.namespace"))
+_BINARY_STEP: Final = 1024
+_THOUSAND: Final = 1000
+_CORES_MANY: Final = 10**12
+"""Nanocores of a thousand cores."""
+_NS_PER_MS: Final = 1_000_000
+
+
+class ResourceApi:
+    """Serves both versions."""
+
+    def __init__(self, points: Points, nodes: ObjectStore, pods: ObjectStore, clock: Clock) -> None:
+        """points: what was measured, of the nodes and pods that there are."""
+        self._points = points
+        self._nodes = nodes
+        self._pods = pods
+        self._clock = clock
+
+    @property
+    def is_large(self) -> bool:
+        """Whether an answer may take long; it may be made in a thread."""
+        return len(self._pods) + len(self._nodes) > OBJECTS_MANY
+
+    def answer(self, method: str, path: str, query: Query, accept: str) -> Answered:
+        """Answer a request of somebody who may read what is asked for."""
+        try:
+            return self._answer(method, path, query, accept)
+        except ApiError as error:
+            return refusal(error)
+
+    def _answer(self, method: str, path: str, query: Query, accept: str) -> Answered:
+        parts = path.strip("/").split("/")
+        group = _BY_VERSION.get(parts[2]) if parts[:2] == ["apis", GROUP] and parts[2:] else None
+        if group is None:
+            raise status.generic(404)
+        rest = parts[3:]
+        resource = GroupResource(GROUP, next((each for each in rest if each in _RESOURCES), ""))
+        if method not in ("GET", "HEAD"):
+            raise status.method_not_supported(resource, _VERBS.get(method, method.lower()))
+        if not rest:
+            return answer(group.resource_list())
+        wanted = accepted(accept, (query.get("includeObject") or [""])[0])
+        if "true" in query.get("watch", ()):
+            raise status.method_not_supported(resource, "watch")
+        match rest:
+            case ["nodes"]:
+                found = self._listed(self._nodes, self._node, query)
+                return _many(group, NODES, found, wanted)
+            case ["nodes", name]:
+                return _one(group, NODES, self._get_node(name), wanted)
+            case ["pods"]:
+                return _many(group, PODS, self._listed(self._pods, self._pod, query), wanted)
+            case ["namespaces", namespace, "pods"]:
+                pods = self._pods.in_namespace(namespace)
+                return _many(group, PODS, self._listed(pods, self._pod, query), wanted)
+            case ["namespaces", namespace, "pods", name]:
+                return _one(group, PODS, self._get_pod(namespace, name), wanted)
+        raise status.generic(404)
+
+    # Objects, without apiVersion and kind.
+
+    def _listed(
+        self, objects: Iterable[Object], measured: Callable[[Object], Object | None], query: Query
+    ) -> list[Object]:
+        """Return what is measured of those that are selected, in the order of their names."""
+        by_labels, by_fields = _selectors(query)
+        found: list[Object] = []
+        for each in list(objects):  # in a thread, while others come and go
+            meta = each["metadata"]
+            if not by_labels.matches(meta.get("labels") or {}):
+                continue
+            place = {"metadata.name": meta["name"]}
+            place["metadata.namespace"] = meta.get("namespace", "")
+            if by_fields.matches(place) and (shown := measured(each)) is not None:
+                found.append(shown)
+        found.sort(key=_namespaced_name)
+        return found
+
+    def _get_node(self, name: str) -> Object:
+        node = self._nodes.get(name)
+        if node is None:
+            raise status.not_found(GroupResource("", "nodes"), name)
+        found = self._node(node)
+        if found is None:
+            raise status.not_found(_NODE_METRICS, name)
+        return found
+
+    def _get_pod(self, namespace: str, name: str) -> Object:
+        pod = self._pods.get(f"{namespace}/{name}")
+        if pod is None:
+            raise status.not_found(GroupResource("", "pods"), name)
+        found = self._pod(pod)
+        if found is None:
+            raise status.not_found(_POD_METRICS, f"{namespace}/{name}")
+        return found
+
+    def _node(self, node: Object) -> Object | None:
+        rate = self._points.node(node["metadata"]["name"])
+        if rate is None:
+            return None
+        return {**self._head(node, rate), "usage": usage_text(rate.cpu_nano, rate.memory_bytes)}
+
+    def _pod(self, pod: Object) -> Object | None:
+        meta = pod["metadata"]
+        node = pod["spec"].get("nodeName", "")
+        rate = self._points.pod(node, meta["namespace"], meta["name"])
+        if rate is None:
+            return None
+        containers = [
+            {"name": name, "usage": usage_text(each.cpu_nano, each.memory_bytes)}
+            for name, each in rate.containers
+        ]
+        return {**self._head(pod, rate), "containers": containers}
+
+    def _head(self, obj: Object, rate: Rate | PodRate) -> Object:
+        meta = obj["metadata"]
+        shown: Object = {"name": meta["name"]}
+        if meta.get("namespace"):
+            shown["namespace"] = meta["namespace"]
+        shown["creationTimestamp"] = time_text(self._clock.now_s())
+        if meta.get("labels"):
+            shown["labels"] = meta["labels"]
+        return {
+            "metadata": shown,
+            "timestamp": time_text(rate.time_ms / 1000),
+            "window": durations.text(rate.window_ms * _NS_PER_MS),
+        }
+
+
+def usage_text(cpu_nano: int, memory_bytes: int) -> dict[str, str]:
+    """Return amounts as quantities, in canonical form."""
+    return {"cpu": _cpu_text(cpu_nano), "memory": _memory_text(memory_bytes)}
+
+
+def _cpu_text(nano: int) -> str:
+    if not 0 < nano < _CORES_MANY:  # what is usual need not be parsed
+        return quantity.canonical(f"{nano}n")
+    for suffix in ("n", "u", "m"):
+        if nano % _THOUSAND:
+            return f"{nano}{suffix}"
+        nano //= _THOUSAND
+    return str(nano)
+
+
+def _memory_text(size: int) -> str:
+    if size <= 0 or size % _BINARY_STEP:
+        return quantity.canonical(str(size))
+    suffixes = iter(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+    suffix = ""
+    while size % _BINARY_STEP == 0 and (larger := next(suffixes, "")):
+        size, suffix = size // _BINARY_STEP, larger
+    return f"{size}{suffix}"
+
+
+def _namespaced_name(obj: Object) -> tuple[str, str]:
+    meta = obj["metadata"]
+    return meta.get("namespace", ""), meta["name"]
+
+
+def _selectors(query: Query) -> tuple[labels.Selector, fields.FieldSelector]:
+    try:
+        by_labels = labels.parse((query.get("labelSelector") or [""])[0])
+        by_fields = fields.parse((query.get("fieldSelector") or [""])[0])
+    except (SelectorError, FieldSelectorError) as error:
+        raise status.bad_request(str(error)) from None
+    for each in by_fields.requirements:
+        if each.field not in _FIELDS:
+            raise status.bad_request(f"field label not supported: {each.field}")
+    return by_labels, by_fields
+
+
+def _one(group: MetricsGroup, served: Served, found: Object, wanted: Accepted) -> Answered:
+    obj = {"kind": served.kind, "apiVersion": group.api_version, **found}
+    return answer(_table(served, [obj], wanted) if wanted.table_version else obj)
+
+
+def _many(
+    group: MetricsGroup, served: Served, found: Sequence[Object], wanted: Accepted
+) -> Answered:
+    if wanted.table_version:
+        kinds = {"kind": served.kind, "apiVersion": group.api_version}
+        return answer(_table(served, [{**kinds, **each} for each in found], wanted))
+    kind = f"{served.kind}List"
+    return answer(
+        {"kind": kind, "apiVersion": group.api_version, "metadata": {}, "items": list(found)}
+    )
+
+
+_COLUMNS: Final = (
+    ("Name", "name"),
+    ("cpu", "quantity"),
+    ("memory", "quantity"),
+    ("Window", "duration"),
+)
+
+
+def _table(served: Served, objects: Sequence[Object], wanted: Accepted) -> Object:
+    rows = []
+    for obj in objects:
+        usage = obj["usage"] if served is NODES else _summed(obj["containers"])
+        cells = [obj["metadata"]["name"], usage["cpu"], usage["memory"], obj["window"]]
+        row: Object = {"cells": cells}
+        if wanted.include == "Object":
+            row["object"] = obj
+        elif wanted.include == "Metadata":
+            row["object"] = {
+                "kind": "PartialObjectMetadata",
+                "apiVersion": f"meta.k8s.io/{wanted.table_version}",
+                "metadata": obj["metadata"],
+            }
+        rows.append(row)
+    columns = [
+        {"name": name, "type": "string", "format": form, "description": "", "priority": 0}
+        for name, form in _COLUMNS
+    ]
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{wanted.table_version}",
+        "metadata": {},
+        "columnDefinitions": columns,
+        "rows": rows,
+    }
+
+
+def _summed(containers: Sequence[Object]) -> dict[str, str]:
+    found = {}
+    for name in ("cpu", "memory"):
+        amounts = [quantity.parse(each["usage"][name]) for each in containers]
+        total = amounts[0]
+        for each in amounts[1:]:
+            total += each
+        found[name] = str(total)
+    return found

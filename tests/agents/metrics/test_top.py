@@ -1,0 +1,115 @@
+"""`kubectl top` of a cluster of one process, as a newcomer types it."""
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from tests.agents.standalone.test_stack import lines_of, up
+from tests.agents.support.namespaces import has_namespaces
+from tests.apiserver.stories.clients import ClientsMissingError, clients
+from tests.support.servers import free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+SHOWN_S = 28.0
+"""So long after its start a pod is shown: a period of 15 s, the 4 s that it has to have run, a
+second that its start is rounded by, and what a busy machine adds. Two readings would take 30."""
+WAIT_S = 60.0
+POD = "/apis/metrics.k8s.io/v1/namespaces/default/pods/busy"
+
+
+def kubectl(file: Path, *arguments: str) -> tuple[int, str]:
+    try:
+        program = clients("1.37") / "kubectl"
+    except ClientsMissingError as error:
+        pytest.skip(f"no kubectl: {error}")
+    environment = {**os.environ, "KUBECONFIG": str(file), "HOME": str(file.parent)}
+    done = subprocess.run(
+        [program, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def shown(read: Callable[[], tuple[int, str]], pattern: str) -> str:
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        _, text = read()
+        if re.search(pattern, text, re.MULTILINE):
+            return text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.2)
+
+
+def delay_s(file: Path) -> float:
+    """Return how long after the start of the pod its first metrics were taken."""
+    code, text = kubectl(file, "get", "--raw", POD)
+    assert code == 0, text
+    taken = datetime.fromisoformat(json.loads(text)["timestamp"])
+    code, text = kubectl(file, "get", "pod", "busy", "-o", "json")
+    assert code == 0, text
+    state = json.loads(text)["status"]["containerStatuses"][0]["state"]
+    return (taken - datetime.fromisoformat(state["running"]["startedAt"])).total_seconds()
+
+
+def test_of_hollow_nodes(tmp_path: Path) -> None:
+    with BackgroundCluster(tmp_path / "cluster", Settings(nodes=2)) as cluster:
+        file = cluster.kubeconfig
+        loads = ("--annotations=hollow/cpu=250m", "--annotations=hollow/memory=100Mi")
+        code, text = kubectl(file, "run", "busy", "--image=nginx", *loads)
+        assert code == 0, text
+        shown(lambda: kubectl(file, "top", "pods", "--containers"), r"^busy +busy +250m +100Mi")
+        assert delay_s(file) <= SHOWN_S
+        text = shown(lambda: kubectl(file, "top", "nodes"), r"^hollow-2 +1[01]m +0% +128Mi +1%")
+        assert re.search(r"^hollow-1 +\d+m +\d% +\d+Mi +\d%", text, re.MULTILINE)
+        _, text = kubectl(file, "top", "pods", "-l", "run=other")
+        assert "No resources found" in text
+        code, text = kubectl(file, "top", "pods", "--as=somebody")
+        assert code == 1
+        assert 'cannot list resource "pods" in API group "metrics.k8s.io"' in text
+        viewer = ("create", "rolebinding", "views", "--clusterrole=view", "--user=somebody")
+        code, text = kubectl(file, *viewer)
+        assert code == 0, text
+        shown(lambda: kubectl(file, "top", "pods", "--as=somebody"), r"^busy +250m +100Mi")
+        _, text = kubectl(file, "top", "pods", "-A", "--as=somebody")
+        assert "at the cluster scope" in text
+        code, text = kubectl(file, "autoscale", "--help")
+        assert "--cpu=" in text, "as docs/resource-metrics.md has it"
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces")
+def test_of_processes(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    (api,) = free_ports(1)
+    file = directory / "kubernetes" / "admin.conf"
+    with up(directory, f"--secure-port={api}") as process:
+        lines_of(process)
+        code, text = kubectl(
+            file, "wait", "--for=create", "serviceaccount/default", "--timeout=60s"
+        )
+        assert code == 0, text
+        script = "while :; do :; done"
+        command = ("--image=host:latest", "--command", "--", "sh", "-c", script)
+        code, text = kubectl(file, "run", "busy", *command)
+        assert code == 0, text
+        found = shown(
+            lambda: kubectl(file, "top", "pods", "--containers"), r"^busy +busy +\d+m +\d+Mi"
+        )
+        assert delay_s(file) <= SHOWN_S
+        cores = re.search(r"^busy +busy +(\d+)m", found, re.MULTILINE)
+        assert cores is not None
+        assert int(cores[1]) > 10, "a loop takes what it gets of a core, on a busy machine little"
+        shown(lambda: kubectl(file, "top", "nodes"), r"^\S+ +\d+m +\d+% +\d+Mi +\d+%")
+        kubectl(file, "delete", "pod", "busy", "--grace-period=1")
