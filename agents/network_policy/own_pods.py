@@ -1,0 +1,80 @@
+"""The pods of one node, from their first address to the end of their last process.
+
+A pod is known from when its kubelet holds it back before its start, or from the API. Its address is
+its sandbox's: a pod that was deleted by force is isolated as long as something of it may still run.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.network_policy.cluster import OwnPod
+
+Object: TypeAlias = dict[str, Any]
+
+_MIRROR: Final = "kubernetes.io/config.mirror"
+"""Annotation of the mirror of a static pod: the uid that its node knows it by."""
+
+
+class _Known(NamedTuple):
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+
+
+class OwnPods:
+    """The pods of one node."""
+
+    def __init__(self, node: str, address_of: Callable[[str], str]) -> None:
+        """address_of: of the sandbox of a pod, by uid; empty: there is none with an own network."""
+        self._node = node
+        self._address_of = address_of
+        self._known: dict[str, _Known] = {}
+        self._addresses: dict[str, str] = {}
+        self.changed: dict[str, None] = {}
+        """Uids of pods that are to be looked at."""
+
+    def put(self, pod: Object) -> str:
+        """Take a pod as it is now, if it is of this node; return its uid here, else nothing."""
+        meta, spec = pod["metadata"], pod["spec"]
+        uid = uid_of(pod)
+        is_static = meta["uid"] != uid or not spec.get("nodeName")
+        if spec.get("hostNetwork") or (spec.get("nodeName") != self._node and not is_static):
+            return ""
+        self._known[uid] = _Known(meta["namespace"], meta["name"], meta.get("labels") or {})
+        self.changed[uid] = None
+        return uid
+
+    def sweep(self) -> None:
+        """Note the pods whose sandbox has come, changed or gone since they were looked at."""
+        for uid in self._known:
+            if self._address_of(uid) != self._addresses.get(uid, ""):
+                self.changed[uid] = None
+
+    def touch_all(self) -> None:
+        """Let all be looked at."""
+        self.changed.update(dict.fromkeys(self._known))
+
+    def look(self, uid: str, *, is_in_api: Callable[[str, str], bool]) -> OwnPod | None:
+        """Return a pod as it is now; None: nothing of it can send.
+
+        is_in_api: whether the API has a pod, by `namespace/name` and uid.
+        """
+        known, address = self._known.get(uid), self._address_of(uid)
+        if known is None or not address:
+            self._addresses.pop(uid, None)
+            if known is not None and not is_in_api(f"{known.namespace}/{known.name}", uid):
+                del self._known[uid]
+            return None
+        self._addresses[uid] = address
+        return OwnPod(known.namespace, known.labels, (address,))
+
+    def address(self, uid: str) -> str:
+        """Return the address of a pod's sandbox; empty: it has none."""
+        return self._address_of(uid)
+
+
+def uid_of(pod: Object) -> str:
+    """Return by which uid the node knows a pod."""
+    meta = pod["metadata"]
+    found: str = (meta.get("annotations") or {}).get(_MIRROR) or meta["uid"]
+    return found
