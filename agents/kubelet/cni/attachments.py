@@ -1,0 +1,75 @@
+"""Which containers are connected, in files: each call of the plugin is a process of its own.
+
+with Attachments(Path("/run/kvstack/cni"), "kvstack") as known:     nobody else changes them
+    known.all()["3f…"].address
+    known.add("3f…", Attachment("10.244.1.2", ()))
+"""
+
+import fcntl
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kvstack.agents.kubelet.runtime.runtime import Port
+
+NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", re.ASCII)
+"""Of networks and containers."""
+_SUFFIX: Final = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What a container has."""
+
+    address: str
+    ports: tuple[Port, ...] = ()
+    """Of the node, that lead to it."""
+
+
+class Attachments:
+    """Those of one network; OSError."""
+
+    def __init__(self, directory: Path, network: str) -> None:
+        """Lock nothing yet."""
+        self._directory = directory / network
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        """Wait until nobody else changes them."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let others."""
+        os.close(self._lock)
+
+    def all(self) -> dict[str, Attachment]:
+        """Return them by their container."""
+        found = {}
+        for file in self._directory.glob(f"*{_SUFFIX}"):
+            record = json.loads(file.read_text())
+            ports = tuple(Port(**each) for each in record["ports"])
+            found[file.name.removesuffix(_SUFFIX)] = Attachment(record["address"], ports)
+        return found
+
+    def add(self, container: str, attachment: Attachment) -> None:
+        """Remember one; whole or not at all."""
+        file = self._directory / f"{container}{_SUFFIX}"
+        waiting = file.with_name(f"{file.name}.new")
+        waiting.write_text(json.dumps(asdict(attachment)))
+        waiting.replace(file)
+
+    def remove(self, container: str) -> None:
+        """Forget one, if it is there."""
+        (self._directory / f"{container}{_SUFFIX}").unlink(missing_ok=True)

@@ -1,0 +1,242 @@
+"""What engines ask of the plugin, and what it answers.
+
+    answer(environment, configuration, state)      the result to print; None: there is none
+
+A `CniError` is what the engine is told instead. DEL and GC succeed however often they are asked,
+and whether or not the container's namespace is still there.
+"""
+
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.kubelet.cni.attachments import NAME, Attachment, Attachments
+from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
+from kvstack.agents.kubelet.runtime.process.network.pod_network import (
+    INTERFACE,
+    PodNetwork,
+    hardware_address,
+    pair_name,
+)
+from kvstack.agents.kubelet.runtime.process.shim import syscalls
+from kvstack.agents.kubelet.runtime.runtime import Port, StartError
+
+Object: TypeAlias = dict[str, Any]
+
+TYPE: Final = "kvstack"
+VERSIONS: Final = ("1.0.0", "1.1.0")
+_NEWEST: Final = VERSIONS[-1]
+_WRONG_VERSION, _UNKNOWN_CONTAINER, _BAD_ENVIRONMENT, _IO, _BAD_CONFIGURATION = 1, 3, 4, 5, 7
+_PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
+_VALID: Final = "cni.dev/valid-attachments"
+_OWN_NETWORK: Final = "/proc/thread-self/ns/net"
+
+
+class CniError(Exception):
+    """What an engine is told; code: of the specification."""
+
+    def __init__(self, code: int, message: str) -> None:
+        """Say what is wrong."""
+        super().__init__(message)
+        self.code: Final = code
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a configuration says."""
+
+    name: str
+    version: str
+    subnet: ipaddress.IPv4Network
+    """Of this node's pods."""
+    cluster_range: ipaddress.IPv4Network
+    ports: tuple[Port, ...]
+    """Of the node, that are to lead to the container."""
+    valid: frozenset[str] | None
+    """Containers that GC leaves; None: it was not said."""
+
+
+def answer(environment: Mapping[str, str], configuration: Object, state: Path) -> Object | None:
+    """Do what an engine asks; CniError."""
+    command = environment.get("CNI_COMMAND", "")
+    if command == "VERSION":
+        return {"cniVersion": _NEWEST, "supportedVersions": list(VERSIONS)}
+    network = _read(configuration)
+    if command == "STATUS":
+        return None
+    work = {"ADD": _add, "DEL": _delete, "CHECK": _check}.get(command)
+    try:
+        with Attachments(state / "cni", network.name) as known:
+            if command == "GC":
+                _collect(network, known, state)
+                return None
+            if work is None:
+                raise CniError(_BAD_ENVIRONMENT, f"CNI_COMMAND is {command!r}")
+            return work(network, environment, known, state)
+    except (OSError, StartError) as error:
+        text = error.message if isinstance(error, StartError) else str(error)
+        raise CniError(_IO, text) from error
+
+
+def _read(given: Object) -> Network:
+    """Return what a configuration says; CniError."""
+    version, name = given.get("cniVersion", ""), given.get("name", "")
+    if version not in VERSIONS:
+        text = f"cniVersion is {version!r}: one of {', '.join(VERSIONS)}"
+        raise CniError(_WRONG_VERSION, text)
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise CniError(_BAD_CONFIGURATION, f"name is {name!r}")
+    subnet, whole = _range(given, "subnet"), _range(given, "clusterCIDR")
+    if not subnet.subnet_of(whole):
+        raise CniError(_BAD_CONFIGURATION, f"subnet {subnet} is not in clusterCIDR {whole}")
+    valid = given.get(_VALID)
+    return Network(
+        name,
+        version,
+        subnet,
+        whole,
+        tuple(map(_port, (given.get("runtimeConfig") or {}).get("portMappings") or ())),
+        None if valid is None else frozenset(str(each.get("containerID")) for each in valid),
+    )
+
+
+def _range(given: Object, key: str) -> ipaddress.IPv4Network:
+    try:
+        return ipaddress.IPv4Network(given.get(key, ""))
+    except ValueError as error:
+        raise CniError(_BAD_CONFIGURATION, f"{key}: {error}") from error
+
+
+def _port(given: Object) -> Port:
+    """Return a port of the node; CniError."""
+    protocol, host_ip = str(given.get("protocol", "tcp")).upper(), given.get("hostIP") or ""
+    numbers = given.get("containerPort"), given.get("hostPort")
+    try:
+        is_address = not host_ip or bool(ipaddress.IPv4Address(host_ip))
+    except ValueError:
+        is_address = False
+    is_good = all(isinstance(each, int) and 0 < each < 1 << 16 for each in numbers)
+    if protocol not in _PROTOCOLS or not is_good or not is_address:
+        raise CniError(_BAD_CONFIGURATION, f"portMappings: {given!r}")
+    return Port(int(numbers[0] or 0), int(numbers[1] or 0), protocol, host_ip)
+
+
+def _container(environment: Mapping[str, str]) -> str:
+    """Return which container is meant; CniError."""
+    found, interface = environment.get("CNI_CONTAINERID", ""), environment.get("CNI_IFNAME", "")
+    if not NAME.fullmatch(found):
+        raise CniError(_BAD_ENVIRONMENT, f"CNI_CONTAINERID is {found!r}")
+    if interface != INTERFACE:
+        raise CniError(_BAD_ENVIRONMENT, f"CNI_IFNAME is {interface!r}: {INTERFACE} alone is made")
+    return found
+
+
+def _pod_network(network: Network, known: Attachments, state: Path) -> PodNetwork:
+    """Return the node's network with all that is connected."""
+    found = PodNetwork(f"cni:{network.name}", state, network.cluster_range)
+    found.use_ranges([str(network.subnet)])
+    for container, each in known.all().items():
+        found.keep(container, each.address, each.ports)
+    return found
+
+
+def _add(
+    network: Network, environment: Mapping[str, str], known: Attachments, state: Path
+) -> Object:
+    container, path = _container(environment), environment.get("CNI_NETNS", "")
+    if container in known.all():
+        raise CniError(_BAD_ENVIRONMENT, f"the container {container} is connected already")
+    pods = _pod_network(network, known, state)
+    namespace, own = _opened(path), os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with Netlink() as outside, _inside(namespace, own) as inside:
+            inside.set_up("lo")
+            address = pods.connect(container, namespace, network.ports, outside, inside)
+        try:
+            known.add(container, Attachment(address, network.ports))
+        except OSError:
+            pods.disconnect(container)
+            raise
+    finally:
+        os.close(namespace)
+        os.close(own)
+    gateway = str(network.subnet[1])
+    mac = hardware_address(address).hex(":")
+    return {
+        "cniVersion": network.version,
+        "interfaces": [
+            {"name": pods.bridge},
+            {"name": pair_name(container)},
+            {"name": INTERFACE, "mac": mac, "sandbox": path},
+        ],
+        "ips": [
+            {
+                "address": f"{address}/{network.subnet.prefixlen}",
+                "gateway": gateway,
+                "interface": 2,
+            }
+        ],
+        "routes": [{"dst": "0.0.0.0/0", "gw": gateway}],
+        "dns": {},
+    }
+
+
+def _delete(
+    network: Network, environment: Mapping[str, str], known: Attachments, state: Path
+) -> None:
+    _disconnect(network, [_container(environment)], known, state)
+
+
+def _collect(network: Network, known: Attachments, state: Path) -> None:
+    """Disconnect all containers but those that the engine says it has."""
+    if network.valid is None:
+        raise CniError(_BAD_CONFIGURATION, f"{_VALID} is missing")
+    gone = [each for each in known.all() if each not in network.valid]
+    _disconnect(network, gone, known, state)
+
+
+def _disconnect(
+    network: Network, containers: Sequence[str], known: Attachments, state: Path
+) -> None:
+    pods = _pod_network(network, known, state)
+    for each in containers:
+        pods.disconnect(each)
+        known.remove(each)
+
+
+def _check(
+    network: Network, environment: Mapping[str, str], known: Attachments, _state: Path
+) -> None:
+    container = _container(environment)
+    if container not in known.all():
+        raise CniError(_UNKNOWN_CONTAINER, f"the container {container} is not connected")
+    own = os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+    namespace = _opened(environment.get("CNI_NETNS", ""))
+    try:
+        with Netlink() as outside, _inside(namespace, own) as inside:
+            for links, name in ((outside, pair_name(container)), (inside, INTERFACE)):
+                if all(each.name != name for each in links.links()):
+                    raise CniError(_IO, f"the interface {name} of {network.name} is gone")
+    finally:
+        os.close(namespace)
+        os.close(own)
+
+
+def _opened(path: str) -> int:
+    """Return the descriptor of a namespace; CniError."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise CniError(_BAD_ENVIRONMENT, f"CNI_NETNS {path!r}: {error.strerror}") from error
+
+
+def _inside(namespace: int, own: int) -> Netlink:
+    """Return a conversation about another namespace; this thread stays where it is."""
+    syscalls.setns(namespace, syscalls.CLONE_NEWNET)
+    try:
+        return Netlink()
+    finally:
+        syscalls.setns(own, syscalls.CLONE_NEWNET)

@@ -1,0 +1,1 @@
+"""Messages of device plugins, generated from proto/."""

@@ -1,0 +1,210 @@
+"""Devices of plugins: registration, what the node tells, what containers get and give back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import orjson
+import pytest
+
+from kvstack.agents.client.built_in import NODES, PODS
+from kvstack.agents.kubelet.device_plugins.devices import FILE
+from kvstack.agents.kubelet.device_plugins.gen import api_pb2 as api
+from tests.agents.kubelet.test_kubelet import Node, log_of, pod, pytestmark, reach, run
+from tests.agents.support.cluster import TestCluster, eventually
+
+__all__ = ["pytestmark"]
+
+RESOURCE = "example.com/dongle"
+READS = "echo $SLOT; cat /data/text; echo x > /dev/dongle && echo written; sleep 1000"
+
+
+class Plugin(grpc.GenericRpcHandler):
+    """Has devices; each is /dev/null of the machine."""
+
+    def __init__(self, directory: Path, shared: Path) -> None:
+        self.directory = directory
+        self.shared = shared
+        self.devices = {"a": "Healthy", "b": "Healthy", "c": "Unhealthy"}
+        self.changed = asyncio.Event()
+        self.started: list[list[str]] = []
+        self.refuses = False
+
+    def service(self, handler_call_details: Any) -> Any:
+        method = handler_call_details.method.removeprefix("/v1beta1.DevicePlugin/")
+        requests: dict[str, Any] = {
+            "ListAndWatch": (api.Empty, self._list),
+            "Allocate": (api.AllocateRequest, self._allocate),
+            "PreStartContainer": (api.PreStartContainerRequest, self._prepare),
+            "GetPreferredAllocation": (api.PreferredAllocationRequest, self._prefer),
+        }
+        request, answer = requests[method]
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if method == "ListAndWatch"
+            else grpc.unary_unary_rpc_method_handler
+        )
+        return make(
+            answer,
+            request_deserializer=request.FromString,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+
+    async def _list(self, _request: Any, _context: Any) -> AsyncIterator[Any]:
+        while True:
+            devices = [api.Device(ID=name, health=each) for name, each in self.devices.items()]
+            yield api.ListAndWatchResponse(devices=devices)
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def _allocate(self, request: Any, context: Any) -> Any:
+        if self.refuses:
+            await context.abort(grpc.StatusCode.INTERNAL, "it is broken")
+        [asked] = request.container_requests
+        found = api.ContainerAllocateResponse(
+            envs={"SLOT": ",".join(asked.devices_ids)},
+            mounts=[api.Mount(container_path="/data", host_path=str(self.shared), read_only=True)],
+            devices=[
+                api.DeviceSpec(
+                    container_path="/dev/dongle", host_path="/dev/null", permissions="rw"
+                )
+            ],
+        )
+        return api.AllocateResponse(container_responses=[found])
+
+    async def _prepare(self, request: Any, _context: Any) -> Any:
+        self.started.append(list(request.devices_ids))
+        return api.PreStartContainerResponse()
+
+    async def _prefer(self, request: Any, _context: Any) -> Any:
+        [asked] = request.container_requests
+        last = sorted(asked.available_deviceIDs)[-asked.allocation_size :]
+        one = api.ContainerPreferredAllocationResponse(deviceIDs=last)
+        return api.PreferredAllocationResponse(container_responses=[one])
+
+
+async def register(directory: Path, **wrong: str) -> None:
+    given = {"version": "v1beta1", "endpoint": "dongle.sock", "resource_name": RESOURCE, **wrong}
+    options = api.DevicePluginOptions(
+        pre_start_required=True, get_preferred_allocation_available=True
+    )
+    async with grpc.aio.insecure_channel(f"unix://{directory / 'kubelet.sock'}") as channel:
+        call = channel.unary_unary(
+            "/v1beta1.Registration/Register",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=api.Empty.FromString,
+        )
+        await call(api.RegisterRequest(options=options, **given), timeout=10)
+
+
+@asynccontextmanager
+async def offered(directory: Path, shared: Path) -> AsyncIterator[Plugin]:
+    """Run a plugin that has registered."""
+    server, plugin = grpc.aio.server(), Plugin(directory, shared)
+    server.add_generic_rpc_handlers((plugin,))
+    server.add_insecure_port(f"unix://{directory / 'dongle.sock'}")
+    await server.start()
+    try:
+        await register(directory)
+        yield plugin
+    finally:
+        await server.stop(None)
+
+
+def asking(name: str, script: str = READS, count: int = 1) -> dict[str, Any]:
+    resources = {"limits": {RESOURCE: str(count)}}
+    return pod(name, script, container={"resources": resources}, terminationGracePeriodSeconds=1)
+
+
+def told(cluster: TestCluster) -> tuple[str, str]:
+    status = (cluster.informers.of(NODES).store.get("node-a") or {}).get("status") or {}
+    amounts = (status.get(each) or {} for each in ("capacity", "allocatable"))
+    whole, usable = (each.get(RESOURCE, "") for each in amounts)
+    return whole, usable
+
+
+def run_with_plugins(tmp_path: Path, story: Any) -> None:
+    directory, shared = tmp_path / "d", tmp_path / "shared"
+    shared.mkdir()
+    (shared / "text").write_text("shared\n")
+
+    async def main(cluster: TestCluster, here: Node) -> None:
+        await here.kubelet.stop()
+        here.options = replace(here.options, device_plugins=directory)
+        here.kubelet = here.new_kubelet()
+        await here.kubelet.start()
+        async with offered(directory, shared) as plugin:
+            await eventually(lambda: told(cluster) == ("3", "2"))
+            await story(cluster, here, plugin)
+        await eventually(lambda: told(cluster) == ("0", "0"))
+
+    run(tmp_path, main)
+
+
+def test_containers_get_devices_and_give_them_back(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node, plugin: Plugin) -> None:
+        await cluster.admin.create(PODS, "default", asking("one"))
+        one = await reach(cluster, "one", "Running")
+        await eventually(lambda: log_of(here, one) == "b\nshared\nwritten\n")
+        assert plugin.started == [["b"]]
+        uid = one["metadata"]["uid"]
+        file = here.kubelet.pod_directory(uid) / FILE
+        assert orjson.loads(file.read_bytes())["c"][RESOURCE]["ids"] == ["b"]
+
+        # A kubelet that starts anew knows who has what.
+        await here.kubelet.stop()
+        here.kubelet = here.new_kubelet()
+        await here.kubelet.start()
+        await register(plugin.directory)
+        await eventually(lambda: here.kubelet.node.extended()[RESOURCE] == (3, 2))
+        await cluster.admin.create(PODS, "default", asking("two"))
+        two = await reach(cluster, "two", "Running")
+        await eventually(lambda: log_of(here, two) == "a\nshared\nwritten\n")
+        await cluster.admin.delete(PODS, "default", "one")
+        await eventually(lambda: not file.exists())
+        await cluster.admin.create(PODS, "default", asking("three"))
+        three = await reach(cluster, "three", "Running")
+        await eventually(lambda: log_of(here, three) == "b\nshared\nwritten\n")
+
+    run_with_plugins(tmp_path, story)
+
+
+def test_what_cannot_be_given_is_refused(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node, plugin: Plugin) -> None:
+        plugin.refuses = True
+        await cluster.admin.create(PODS, "default", asking("broken"))
+        found = (await reach(cluster, "broken", "Failed"))["status"]
+        assert found["reason"] == "UnexpectedAdmissionError"
+        assert "Allocate failed due to Allocate: it is broken" in found["message"]
+        plugin.refuses = False
+        await cluster.admin.create(PODS, "default", asking("many", count=3))
+        found = (await reach(cluster, "many", "Failed"))["status"]
+        assert found["reason"] == f"OutOf{RESOURCE}"
+        plugin.devices["b"] = "Unhealthy"
+        plugin.changed.set()
+        await eventually(lambda: told(cluster) == ("3", "1"))
+        await cluster.admin.create(PODS, "default", asking("one"))
+        one = await reach(cluster, "one", "Running")
+        await eventually(lambda: log_of(here, one).startswith("a\n"))
+
+    run_with_plugins(tmp_path, story)
+
+
+def test_registrations_that_cannot_be_meant(tmp_path: Path) -> None:
+    async def story(_cluster: TestCluster, _here: Node, plugin: Plugin) -> None:
+        for wrong, text in (
+            ({"version": "v1alpha1"}, "v1beta1 is known"),
+            ({"resource_name": "cpu"}, "no name of an extended resource"),
+            ({"resource_name": "kubernetes.io/a"}, "no name of an extended resource"),
+            ({"endpoint": "../../etc/x"}, "no name of a socket"),
+            ({"endpoint": "kubelet.sock"}, "no name of a socket"),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError, match=text):
+                await register(plugin.directory, **wrong)
+
+    run_with_plugins(tmp_path, story)
